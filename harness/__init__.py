@@ -1,0 +1,1 @@
+"""Checkrail runs an evaluation; it knows nothing of any one benchmark."""

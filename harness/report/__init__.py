@@ -1,0 +1,1 @@
+"""Boards and figures, generated from records."""

@@ -1,0 +1,1 @@
+"""Retrievers: queries in, ranked passages out."""

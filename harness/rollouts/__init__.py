@@ -1,0 +1,1 @@
+"""Policies (plain generators) and the driver that plays them."""

@@ -1,0 +1,1 @@
+"""Metrics, judges and rewards: pure functions over a doc and a rollout."""

@@ -1,0 +1,1 @@
+"""Intervals, paired tests, power and the gate: pure functions over numbers."""
