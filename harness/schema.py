@@ -396,8 +396,6 @@ class Retriever(Protocol):
 
     fingerprint: str
 
-    def retrieve(
-        self, queries: Sequence[str], k: int
-    ) -> list[list[Passage] | RetrievalError]:
+    def retrieve(self, queries: Sequence[str], k: int) -> list[list[Passage] | RetrievalError]:
         """At most k passages for each query, best first; called from worker threads."""
         ...

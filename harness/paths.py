@@ -1,0 +1,20 @@
+"""Where things are: the folders of this checkout, each of which a command can replace."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TASKS = ROOT / "tasks"
+BASELINES = ROOT / "baselines"
+LEADERBOARDS = ROOT / "leaderboards"
+RUNS = ROOT / "runs"
+
+DATA_VARIABLE = "CHECKRAIL_DATA"
+
+
+def data_root() -> Path | None:
+    """Folder of outside data sets: the environment variable CHECKRAIL_DATA, or None."""
+    value = os.environ.get(DATA_VARIABLE)
+    return Path(value).expanduser() if value else None

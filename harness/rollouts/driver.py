@@ -1,0 +1,243 @@
+"""The driver: plays many rollouts at once, each advancing on its own.
+
+One event loop in a background thread. At most `window` rollouts are in flight; the next one
+starts the moment one ends, so nobody waits for the slowest of a batch. Retrieval and embedding
+run in worker threads, and requests that arrive while one is running are answered together.
+A failed rollout is data (`Rollout.error`); the others go on. When everything fails and nothing
+succeeds, the driver stops asking: the engine is down, and the same command resumes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from harness.schema import (
+    Completion,
+    Doc,
+    Engine,
+    Generate,
+    Passage,
+    Policy,
+    PolicyConfig,
+    RetrievalError,
+    Retrieve,
+    Retriever,
+    Rollout,
+)
+
+GIVE_UP_AFTER = 8
+"""Failures in a row, with no success between, times the window: then the engine is down."""
+
+
+class Encoder(Protocol):
+    """Embeds texts; given to policies that archive what they wrote."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector per text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One rollout to play.
+
+    Attributes:
+        task: Task name; part of the seed.
+        request: Key under which the store keeps the sample.
+    """
+
+    task: str
+    doc: Doc
+    config: PolicyConfig
+    policy: Policy
+    request: str
+
+
+OnDone = Callable[[Job, Rollout], None]
+
+
+def request_seed(run_seed: int, task: str, doc_id: str, repeat: int, turn: int) -> int:
+    """Seed of one request, in [0, 2**31): depends on what is asked, never on when."""
+    key = f"{run_seed}\0{task}\0{doc_id}\0{repeat}\0{turn}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(key).digest()[:4], "big") >> 1
+
+
+class _Batcher:
+    """Collects calls that arrive while one is running and sends them on together."""
+
+    def __init__(self, call: Callable[[list[Any], int], list[Any]]) -> None:
+        self._call = call
+        self._waiting: dict[int, list[tuple[list[Any], asyncio.Future[list[Any]]]]] = {}
+        self._running = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def submit(self, items: list[Any], k: int) -> list[Any]:
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(k, []).append((items, future))
+        if not self._running:
+            self._running = True
+            # One trip round the loop lets everybody who is ready now join the batch.
+            asyncio.get_running_loop().call_soon(self._start)
+        return await future
+
+    def _start(self) -> None:
+        self._task = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            k, batch = self._waiting.popitem()
+            flat = [item for items, _ in batch for item in items]
+            try:
+                answers = await asyncio.to_thread(self._call, flat, k)
+                if len(answers) != len(flat):
+                    raise ValueError(f"{len(flat)} queries, {len(answers)} answers")
+            except Exception as error:  # handed to every waiter, which records it
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            at = 0
+            for items, future in batch:
+                if not future.done():
+                    future.set_result(answers[at : at + len(items)])
+                at += len(items)
+        self._running = False
+
+
+class Driver:
+    """Plays jobs on an engine, a retriever and an encoder.
+
+    Args:
+        engine: None for policies that never generate.
+        retriever: None for policies that never retrieve.
+        encoder: None for policies that never embed.
+        window: Rollouts in flight at most.
+        seed: The run's seed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | None,
+        retriever: Retriever | None = None,
+        encoder: Encoder | None = None,
+        *,
+        window: int = 16,
+        seed: int = 0,
+    ) -> None:
+        if window < 1:
+            raise ValueError("window must be at least 1")
+        self._engine = engine
+        self._window = window
+        self._seed = seed
+        self._retrieve = _Batcher(retriever.retrieve) if retriever else None
+        self._embed = _Batcher(lambda texts, _: encoder.encode(texts)) if encoder else None
+        self._failed_in_a_row = 0
+        self.gave_up = ""
+
+    def run(self, jobs: Iterable[Job], on_done: OnDone) -> None:
+        """Play all jobs; `on_done` is called once for each, from one thread, as it ends.
+
+        Args:
+            jobs: Consumed lazily, at most `window` ahead.
+            on_done: Stores the rollout. An exception from it stops the run and is raised here.
+
+        Raises:
+            KeyboardInterrupt: Passed on after the rollouts in flight are dropped.
+        """
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="rollouts", daemon=True)
+        thread.start()
+        future = asyncio.run_coroutine_threadsafe(self._play_all(iter(jobs), on_done), loop)
+        try:
+            future.result()
+        except BaseExceptionGroup as group:  # from on_done: all workers hit the same wall
+            raise group.exceptions[0] from None
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(timeout=10)
+            if not thread.is_alive():
+                loop.close()
+
+    async def _play_all(self, jobs: Iterator[Job], on_done: OnDone) -> None:
+        async def worker() -> None:
+            for job in jobs:  # shared by all workers: each takes the next one
+                rollout = await self.play(job)
+                on_done(job, rollout)
+                if self._is_down(rollout):
+                    return
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._window):
+                group.create_task(worker())
+
+    def _is_down(self, rollout: Rollout) -> bool:
+        if rollout.error is None:
+            self._failed_in_a_row = 0
+            return False
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= GIVE_UP_AFTER * self._window:
+            self.gave_up = rollout.error
+        return bool(self.gave_up)
+
+    async def play(self, job: Job) -> Rollout:
+        """Play one rollout. Infrastructure failures come back as `Rollout.error`."""
+        started = time.perf_counter()
+        steps = job.policy(job.doc, job.config)
+        turn = 0
+        try:
+            command = next(steps)
+            while True:
+                if isinstance(command, Generate):
+                    result: Any = await self._generate(job, command, turn)
+                    turn += 1
+                elif isinstance(command, Retrieve):
+                    result = await self._ask(
+                        self._retrieve, "retriever", command.queries, command.k
+                    )
+                else:
+                    result = await self._ask(self._embed, "encoder", command.texts, 0)
+                command = steps.send(result)
+        except StopIteration as stop:
+            rollout: Rollout = stop.value
+            return dataclasses.replace(rollout, seconds=time.perf_counter() - started)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # one failure never stops the rest
+            return Rollout(
+                job.doc.id,
+                job.config.repeat,
+                (),
+                "",
+                "error",
+                seconds=time.perf_counter() - started,
+                error=f"{type(error).__name__}: {error}",
+            )
+
+    async def _generate(self, job: Job, command: Generate, turn: int) -> Completion:
+        if self._engine is None:
+            raise RuntimeError("the policy generates, but no engine was opened")
+        sampling = command.sampling
+        if sampling.seed is None:
+            seed = request_seed(self._seed, job.task, job.doc.id, job.config.repeat, turn)
+            sampling = dataclasses.replace(sampling, seed=seed)
+        completion = await self._engine.generate(command.prompt, sampling)
+        if completion.finish == "error":
+            raise RuntimeError(completion.text or "the engine reported an error")
+        return completion
+
+    async def _ask(
+        self, batcher: _Batcher | None, name: str, items: Sequence[str], k: int
+    ) -> list[list[Passage] | RetrievalError | list[float]]:
+        if batcher is None:
+            raise RuntimeError(f"the policy needs a {name}, but none was opened")
+        return await batcher.submit(list(items), k)

@@ -1,0 +1,572 @@
+"""The run store: one SQLite file a run, one committed transaction a rollout.
+
+    runs/<model>-<run id>/run.sqlite    docs, samples, verdicts, scores, invocations
+    runs/<model>-<run id>/run.lock      held by the process that writes
+
+A killed process loses what was in flight and nothing else. The unit of resume is
+(task, doc, repeat, request), where the request is the prompt with its sampling and policy.
+A *selection* is how many docs of a task, in the nested seeded order, one invocation asked
+for; only completed selections are read as results, so a half-finished larger run (whose
+quick answers came first) never biases a figure.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness import codec
+from harness.errors import StoreError
+from harness.schema import Doc, Message, Record, Rollout, Score, Verdict
+
+SCHEMA_VERSION = 1
+FILE = "run.sqlite"
+
+_NETWORK_FILE_SYSTEMS = {
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "9p", "afs", "orangefs",
+}  # fmt: skip
+
+_TABLES = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE invocations(
+    id INTEGER PRIMARY KEY, started TEXT NOT NULL, finished TEXT, status TEXT NOT NULL,
+    info TEXT NOT NULL);
+CREATE TABLE tasks(
+    task TEXT PRIMARY KEY, info TEXT NOT NULL, total INTEGER NOT NULL,
+    repeats INTEGER NOT NULL, complete INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+CREATE TABLE docs(
+    task TEXT NOT NULL, doc_id TEXT NOT NULL, rank INTEGER NOT NULL, request TEXT NOT NULL,
+    prompt_sha TEXT NOT NULL, prompt TEXT NOT NULL, doc TEXT NOT NULL,
+    PRIMARY KEY(task, doc_id)) WITHOUT ROWID;
+CREATE TABLE samples(
+    task TEXT NOT NULL, doc_id TEXT NOT NULL, repeat INTEGER NOT NULL, request TEXT NOT NULL,
+    rollout TEXT NOT NULL, ids BLOB NOT NULL, logprobs BLOB NOT NULL, verdicts TEXT NOT NULL,
+    metrics TEXT, reasons TEXT, scorer TEXT NOT NULL, invocation INTEGER NOT NULL,
+    PRIMARY KEY(task, doc_id, repeat, request));
+CREATE TABLE failures(
+    task TEXT NOT NULL, doc_id TEXT NOT NULL, repeat INTEGER NOT NULL, request TEXT NOT NULL,
+    error TEXT NOT NULL, at TEXT NOT NULL, invocation INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDoc:
+    """A doc as one run saw it.
+
+    Attributes:
+        rank: Position in the nested seeded order of the whole set, from 0.
+        request: Hash of prompt, effective sampling and policy: what a resume looks up.
+    """
+
+    doc: Doc
+    rank: int
+    messages: tuple[Message, ...]
+    prompt_sha: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRun:
+    """What a store knows of one task.
+
+    Attributes:
+        info: {"fingerprints": {...}, "version", "scorer", "board", "flags", ...}.
+        total: Docs in the whole set.
+        repeats: Samples a doc.
+        complete: Size of the largest completed selection.
+    """
+
+    task: str
+    info: Mapping[str, Any]
+    total: int
+    repeats: int
+    complete: int
+
+
+@dataclass(slots=True)
+class Inspection:
+    """What `check` found in one run."""
+
+    path: Path
+    samples: int = 0
+    problems: list[str] = field(default_factory=list[str])
+
+
+def now() -> str:
+    """UTC time, ISO 8601, to the second."""
+    return datetime.now(UTC).replace(microsecond=0).isoformat()
+
+
+def file_system(path: Path) -> str:
+    """Type of the file system that holds a path ("" where it cannot be told)."""
+    try:
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    best, kind = "", ""
+    target = str(path.resolve())
+    for line in mounts:
+        parts = line.split()
+        if len(parts) < 3:
+            continue
+        mount = parts[1].replace("\\040", " ")
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, parts[2]
+    return kind
+
+
+class Store:
+    """One run on disk. Use `Store.create` to write and `Store.open` to read."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: int | None) -> None:
+        self.folder = folder
+        self._db = connection
+        self._lock = lock
+        self._invocation = 0
+
+    # --- opening ------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, meta: Mapping[str, Any]) -> Store:
+        """Open a run for writing, creating it if it is not there.
+
+        Args:
+            folder: The run's folder.
+            meta: Written once, when the run is new: run_id, model, identity.
+
+        Raises:
+            StoreError: The folder is read-only, in use, or holds something else.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {folder}: {error.strerror}; choose another folder with out=DIR"
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise StoreError(f"another process is writing {folder}; wait for it") from None
+        except OSError:
+            pass  # some network file systems have no locks; primary keys still forbid doubles
+        path = folder / FILE
+        fresh = not path.exists() or path.stat().st_size == 0
+        try:
+            db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            network = file_system(folder) in _NETWORK_FILE_SYSTEMS
+            # WAL needs shared memory, which network file systems do not give.
+            db.execute(f"PRAGMA journal_mode={'DELETE' if network else 'WAL'}")
+            db.execute(f"PRAGMA synchronous={'FULL' if network else 'NORMAL'}")
+            if fresh:
+                db.execute("BEGIN IMMEDIATE")
+                for statement in _TABLES.split(";\n"):
+                    if statement.strip():
+                        db.execute(statement)
+                rows = {"schema": SCHEMA_VERSION, "created": now(), **meta}
+                db.executemany(
+                    "INSERT INTO meta VALUES(?, ?)",
+                    [(key, json.dumps(value, ensure_ascii=False)) for key, value in rows.items()],
+                )
+                db.execute("COMMIT")
+        except sqlite3.Error as error:
+            os.close(lock)
+            raise StoreError(_foreign(path, error)) from None
+        store = cls(folder, db, lock)
+        try:
+            store._verify()
+        except StoreError:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """Open a run for reading.
+
+        Raises:
+            StoreError: There is no run, or the file is truncated, foreign or newer.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            raise StoreError(f"no run in {folder}: {FILE} is missing")
+        try:
+            # A reader of a WAL file may need to write its index; a read-only folder cannot.
+            mode = "ro" if os.access(folder, os.W_OK) else "ro&immutable=1"
+            uri = f"{path.resolve().as_uri()}?mode={mode}"
+            db = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+            store = cls(folder, db, None)
+            store._verify()
+        except sqlite3.Error as error:
+            raise StoreError(_foreign(path, error)) from None
+        return store
+
+    def _verify(self) -> None:
+        try:
+            version = self.meta().get("schema")
+        except (sqlite3.Error, ValueError) as error:
+            raise StoreError(_foreign(self.folder / FILE, error)) from None
+        if version != SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.folder / FILE} has schema {version}, this version reads {SCHEMA_VERSION}"
+            )
+
+    def close(self) -> None:
+        """Close the file and release the lock; idempotent."""
+        self._db.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield self._db
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise StoreError(
+                f"cannot write {self.folder / FILE}: {error}; free space or choose out=DIR, "
+                "the same command resumes"
+            ) from None
+
+    # --- writing ------------------------------------------------------------------------
+
+    def begin(self, info: Mapping[str, Any]) -> int:
+        """Log an invocation (command, code, packages, hardware) and return its number."""
+        with self._transaction() as db:
+            cursor = db.execute(
+                "INSERT INTO invocations(started, status, info) VALUES(?, 'running', ?)",
+                (now(), codec.dumps(info)),
+            )
+        self._invocation = int(cursor.lastrowid or 0)
+        return self._invocation
+
+    def end(self, status: str) -> None:
+        """Close the current invocation with "complete", "incomplete", ..."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE invocations SET finished = ?, status = ? WHERE id = ?",
+                (now(), status, self._invocation),
+            )
+
+    def put_task(
+        self, task: str, info: Mapping[str, Any], total: int, repeats: int,
+        docs: Sequence[StoredDoc],
+    ) -> None:  # fmt: skip
+        """Store the docs of a selection, replacing what an older data set left.
+
+        A doc whose request changed keeps its old samples on disk, but they are no longer
+        read, and the task's completed selection starts again from 0.
+        """
+        with self._transaction() as db:
+            old = db.execute("SELECT info, repeats FROM tasks WHERE task = ?", (task,)).fetchone()
+            known = dict(
+                db.execute("SELECT doc_id, request FROM docs WHERE task = ?", (task,)).fetchall()
+            )
+            changed = any(known.get(d.doc.id, d.request) != d.request for d in docs)
+            stale_set = old is not None and (
+                json.loads(old[0])["fingerprints"].get("dataset")
+                != info["fingerprints"].get("dataset")
+            )
+            if stale_set:
+                db.execute("DELETE FROM docs WHERE task = ?", (task,))
+            restart = changed or stale_set or (old is not None and old[1] < repeats)
+            db.execute(
+                "INSERT INTO tasks(task, info, total, repeats) VALUES(?, ?, ?, ?)"
+                " ON CONFLICT(task) DO UPDATE SET info = excluded.info, total = excluded.total,"
+                " repeats = excluded.repeats",
+                (task, codec.dumps(info), total, repeats),
+            )
+            if restart:
+                db.execute("UPDATE tasks SET complete = 0 WHERE task = ?", (task,))
+            db.executemany(
+                "INSERT OR REPLACE INTO docs VALUES(?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        task, d.doc.id, d.rank, d.request, d.prompt_sha,
+                        codec.dumps(codec.messages_to_json(d.messages)),
+                        codec.dumps(codec.doc_to_json(d.doc)),
+                    )
+                    for d in docs
+                ],
+            )  # fmt: skip
+
+    def complete(self, task: str, selected: int) -> None:
+        """Mark a selection of the first `selected` docs as finished."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE tasks SET complete = max(complete, ?) WHERE task = ?", (selected, task)
+            )
+
+    def put_sample(
+        self, task: str, request: str, rollout: Rollout, verdicts: Sequence[Verdict],
+        score: Score | None, scorer: str,
+    ) -> None:  # fmt: skip
+        """Commit one finished rollout. A sample that is there already is left as it is."""
+        body, ids, logprobs = codec.rollout_to_row(rollout)
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO samples VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    task, rollout.doc_id, rollout.repeat, request, body, ids, logprobs,
+                    codec.dumps([codec.verdict_to_json(v) for v in verdicts]),
+                    None if score is None else codec.dumps(dict(score.metrics)),
+                    None if score is None else codec.dumps(list(score.reasons)),
+                    scorer, self._invocation,
+                ),
+            )  # fmt: skip
+
+    def put_score(self, record: Record, request: str, scorer: str) -> None:
+        """Replace the verdicts and score of a stored sample (rescoring)."""
+        score = record.score
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE samples SET verdicts = ?, metrics = ?, reasons = ?, scorer = ?"
+                " WHERE task = ? AND doc_id = ? AND repeat = ? AND request = ?",
+                (
+                    codec.dumps([codec.verdict_to_json(v) for v in record.verdicts]),
+                    None if score is None else codec.dumps(dict(score.metrics)),
+                    None if score is None else codec.dumps(list(score.reasons)),
+                    scorer, record.task, record.doc_id, record.repeat, request,
+                ),
+            )  # fmt: skip
+
+    def put_failure(self, task: str, doc_id: str, repeat: int, request: str, error: str) -> None:
+        """Log an infrastructure failure; the sample stays missing and is retried."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO failures VALUES(?, ?, ?, ?, ?, ?, ?)",
+                (task, doc_id, repeat, request, error, now(), self._invocation),
+            )
+
+    # --- reading ------------------------------------------------------------------------
+
+    def meta(self) -> dict[str, Any]:
+        """The run's constants: schema, run_id, model, identity, created."""
+        return {k: json.loads(v) for k, v in self._db.execute("SELECT key, value FROM meta")}
+
+    def invocations(self) -> list[dict[str, Any]]:
+        """Every invocation, oldest first, with code, packages and hardware."""
+        rows = self._db.execute(
+            "SELECT id, started, finished, status, info FROM invocations ORDER BY id"
+        )
+        return [
+            {"id": i, "started": s, "finished": f, "status": status, **json.loads(info)}
+            for i, s, f, status, info in rows
+        ]
+
+    def tasks(self) -> dict[str, TaskRun]:
+        """Every task of the run, by name."""
+        rows = self._db.execute(
+            "SELECT task, info, total, repeats, complete FROM tasks ORDER BY task"
+        )
+        return {t: TaskRun(t, json.loads(i), n, r, c) for t, i, n, r, c in rows}
+
+    def docs(self, task: str, limit: int | None = None) -> list[StoredDoc]:
+        """Docs in the nested order, the first `limit` of them."""
+        rows = self._db.execute(
+            "SELECT doc, rank, prompt, prompt_sha, request FROM docs WHERE task = ?"
+            " AND rank < ? ORDER BY rank",
+            (task, 2**62 if limit is None else limit),
+        )
+        return [
+            StoredDoc(
+                codec.doc_from_json(json.loads(doc)),
+                rank,
+                tuple(Message(r, c) for r, c in json.loads(prompt)),
+                prompt_sha,
+                request,
+            )
+            for doc, rank, prompt, prompt_sha, request in rows
+        ]
+
+    def finished(self, task: str, limit: int | None = None) -> set[tuple[str, int]]:
+        """Keys (doc id, repeat) of the current samples among the first `limit` docs."""
+        rows = self._db.execute(
+            "SELECT s.doc_id, s.repeat FROM samples s JOIN docs d"
+            " ON d.task = s.task AND d.doc_id = s.doc_id AND d.request = s.request"
+            " WHERE s.task = ? AND d.rank < ?",
+            (task, 2**62 if limit is None else limit),
+        )
+        return {(doc_id, repeat) for doc_id, repeat in rows}
+
+    def records(self, task: str, limit: int | None = None) -> Iterator[Record]:
+        """Current records of the first `limit` docs, in the nested order, then by repeat.
+
+        Args:
+            task: Task name.
+            limit: None reads the largest completed selection.
+
+        Raises:
+            StoreError: A row is damaged; the message names it.
+        """
+        if limit is None:
+            limit = self.tasks()[task].complete
+        rows = self._db.execute(
+            "SELECT s.doc_id, s.repeat, d.prompt_sha, s.rollout, s.ids, s.logprobs, s.verdicts,"
+            " s.metrics, s.reasons FROM samples s JOIN docs d"
+            " ON d.task = s.task AND d.doc_id = s.doc_id AND d.request = s.request"
+            " JOIN tasks t ON t.task = s.task"
+            " WHERE s.task = ? AND d.rank < ? AND s.repeat < t.repeats"
+            " ORDER BY d.rank, s.repeat",
+            (task, limit),
+        )
+        try:
+            for row in rows:
+                yield self._record(task, row)
+        except sqlite3.Error as error:
+            raise StoreError(_foreign(self.folder / FILE, error)) from None
+
+    def _record(self, task: str, row: tuple[Any, ...]) -> Record:
+        doc_id, repeat, prompt_sha, body, ids, logprobs, verdicts, metrics, reasons = row
+        try:
+            return Record(
+                task,
+                doc_id,
+                repeat,
+                prompt_sha,
+                codec.rollout_from_row(doc_id, repeat, body, ids, logprobs),
+                tuple(codec.verdict_from_json(v) for v in json.loads(verdicts)),
+                None
+                if metrics is None
+                else Score(json.loads(metrics), tuple(json.loads(reasons))),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{self.folder / FILE}: sample ({task}, {doc_id}, {repeat}) is damaged: {error}"
+            ) from None
+
+    def failures(self, task: str | None = None) -> list[tuple[str, str, int, str]]:
+        """Logged infrastructure failures: (task, doc id, repeat, error), oldest first."""
+        rows = self._db.execute(
+            "SELECT task, doc_id, repeat, error FROM failures"
+            " WHERE ? IS NULL OR task = ? ORDER BY rowid",
+            (task, task),
+        )
+        return list(rows)
+
+    def redone(self) -> int:
+        """Samples that no longer belong to a current request (kept, not read)."""
+        total = self._db.execute("SELECT count(*) FROM samples").fetchone()[0]
+        current = self._db.execute(
+            "SELECT count(*) FROM samples s JOIN docs d"
+            " ON d.task = s.task AND d.doc_id = s.doc_id AND d.request = s.request"
+        ).fetchone()[0]
+        return int(total) - int(current)
+
+    def inspect(self) -> Inspection:
+        """Verify the file, every record, and that completed selections are complete."""
+        found = Inspection(self.folder)
+        try:
+            for (line,) in self._db.execute("PRAGMA integrity_check"):
+                if line != "ok":
+                    found.problems.append(f"sqlite: {line}")
+            for task, run in self.tasks().items():
+                docs = self.docs(task, run.complete)
+                if len(docs) < run.complete:
+                    found.problems.append(f"{task}: {run.complete - len(docs)} docs are missing")
+                wanted = {(d.doc.id, repeat) for d in docs for repeat in range(run.repeats)}
+                missing = wanted - self.finished(task, run.complete)
+                if missing:
+                    found.problems.append(
+                        f"{task}: {len(missing)} samples of a completed selection are missing, "
+                        f"first {min(missing)}"
+                    )
+                for record in self.records(task, 2**62):
+                    found.samples += 1
+                    tokens = sum(
+                        len(t.token_ids or ()) for t in record.rollout.turns if t.kind == "model"
+                    )
+                    counted = record.rollout.completion_tokens
+                    if tokens and counted is not None and counted != tokens:
+                        found.problems.append(
+                            f"{task}: {record.doc_id}#{record.repeat} counts {counted} tokens, "
+                            f"holds {tokens}"
+                        )
+        except (sqlite3.Error, StoreError) as error:
+            found.problems.append(str(error))
+        return found
+
+    def export(self, path: Path) -> int:
+        """Write every current record as JSONL (one object a line); returns the count.
+
+        Line keys: task, doc (with targets and passages), prompt, record parts, token ids.
+        """
+        count = 0
+        temporary = path.with_name(path.name + ".part")
+        try:
+            with temporary.open("w", encoding="utf-8") as out:
+                for task in self.tasks():
+                    docs = {d.doc.id: d for d in self.docs(task)}
+                    for record in self.records(task, 2**62):
+                        doc = docs[record.doc_id]
+                        out.write(codec.dumps(export_line(record, doc)) + "\n")
+                        count += 1
+            temporary.replace(path)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}") from None
+        return count
+
+
+def export_line(record: Record, stored: StoredDoc) -> dict[str, Any]:
+    """One sample as plain JSON, for other tools."""
+    rollout = record.rollout
+    return {
+        "task": record.task,
+        "doc": codec.doc_to_json(stored.doc),
+        "prompt": codec.messages_to_json(stored.messages),
+        "prompt_sha": record.prompt_sha,
+        "repeat": record.repeat,
+        "answer": rollout.answer,
+        "turns": [
+            {
+                "kind": t.kind, "text": t.text,
+                "prompt_ids": t.prompt_ids, "token_ids": t.token_ids, "logprobs": t.logprobs,
+            }
+            for t in rollout.turns
+        ],
+        "choices": rollout.choices,
+        "finish": rollout.finish,
+        "prompt_tokens": rollout.prompt_tokens,
+        "completion_tokens": rollout.completion_tokens,
+        "searches": rollout.searches,
+        "seconds": rollout.seconds,
+        "verdicts": [codec.verdict_to_json(v) for v in record.verdicts],
+        "metrics": None if record.score is None else dict(record.score.metrics),
+        "reasons": None if record.score is None else list(record.score.reasons),
+    }  # fmt: skip
+
+
+def find_runs(out: Path) -> list[Path]:
+    """Folders under `out` that hold a run, newest first."""
+    if not out.is_dir():
+        return []
+    found = [p.parent for p in out.glob(f"*/{FILE}")]
+    return sorted(found, key=lambda p: (-(p / FILE).stat().st_mtime_ns, p.name))
+
+
+def _foreign(path: Path, error: Exception) -> str:
+    return (
+        f"{path} is not a readable run file ({error}); move it away and run again, "
+        "or restore it from a copy"
+    )
