@@ -410,6 +410,16 @@ class Store:
         )
         return {(doc_id, repeat) for doc_id, repeat in rows}
 
+    def stale(self, task: str, scorer: str) -> set[tuple[str, int]]:
+        """Keys (doc id, repeat) of current samples that something else scored."""
+        rows = self._db.execute(
+            "SELECT s.doc_id, s.repeat FROM samples s JOIN docs d"
+            " ON d.task = s.task AND d.doc_id = s.doc_id AND d.request = s.request"
+            " WHERE s.task = ? AND s.scorer <> ?",
+            (task, scorer),
+        )
+        return {(doc_id, repeat) for doc_id, repeat in rows}
+
     def records(self, task: str, limit: int | None = None) -> Iterator[Record]:
         """Current records of the first `limit` docs, in the nested order, then by repeat.
 

@@ -1,0 +1,345 @@
+"""One evaluation: a model, its tasks, a run on disk.
+
+`evaluate(model, settings) -> Result` resumes what is there and plays what is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from harness import codec, paths
+from harness.catalog import catalog, expand
+from harness.engines import open_engine
+from harness.engines.weights import fingerprint as weights_fingerprint
+from harness.engines.weights import resolve
+from harness.errors import UsageError
+from harness.lm import HarnessLM, Outcome, TaskPlan
+from harness.progress import Progress
+from harness.records import RecordSet, from_store
+from harness.rollouts import MODEL_FREE, policy
+from harness.rollouts.driver import Driver
+from harness.schema import Engine, Model
+from harness.scoring import task_scorer
+from harness.store import Store
+from harness.task_loader import LoadedTask, effective_sampling, load_tasks
+
+_PACKAGES = (
+    "checkrail", "lm-eval", "datasets", "numpy", "scipy", "torch", "transformers", "peft",
+    "xllamacpp", "vllm", "bm25s", "rank-bm25", "faiss-cpu",
+)  # fmt: skip
+
+DEFAULT_WINDOW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a user may change about an evaluation.
+
+    Attributes:
+        tasks: Tasks or groups; empty takes the card's.
+        policy: Replaces the task's policy; "" keeps it.
+        policy_options: Settings of the policy, over the card's.
+        retriever: Replaces the task's retriever; "" keeps it.
+        limit: Docs a task at most (nested seeded sample).
+        repeats: Samples a doc; None takes the task's.
+        seed: Of the run.
+        sampling: Overrides of the task's protocol; marks the row off protocol.
+        window: Rollouts in flight; None takes the card's, or 16.
+        data: Root of outside data sets; None takes CHECKRAIL_DATA.
+        out: Folder of runs.
+        tasks_folder: Folder of tasks.
+        fresh: Start over, keeping the old run beside the new one.
+    """
+
+    tasks: tuple[str, ...] = ()
+    policy: str = ""
+    policy_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    retriever: str = ""
+    limit: int | None = None
+    repeats: int | None = None
+    seed: int = 0
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    window: int | None = None
+    data: Path | None = None
+    out: Path = paths.RUNS
+    tasks_folder: Path = paths.TASKS
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished (or interrupted) evaluation.
+
+    Attributes:
+        run: The run's folder.
+        records: One record set a task, over this invocation's selection.
+        outcome: How many samples were reused, played, failed.
+        lm_eval: What `simple_evaluate` returned under "results".
+        seconds: Wall time of the parts: tasks, load, generate, score.
+    """
+
+    run: Path
+    run_id: str
+    records: tuple[RecordSet, ...]
+    outcome: Outcome
+    lm_eval: Mapping[str, Any]
+    seconds: Mapping[str, float]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sample that was asked for is there."""
+        return all(r.missing == 0 for r in self.records)
+
+
+def evaluate(
+    model: Model,
+    settings: Settings | None = None,
+    *,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Evaluate a model on its tasks and keep every rollout.
+
+    The same call resumes an interrupted run; a finished one loads no model.
+
+    Args:
+        model: From `harness.models.load_model`.
+        settings: Defaults evaluate the card's tasks in full.
+        engine: An opened engine to use instead of the card's (tests, notebooks).
+        progress: Where to report; standard error by default.
+
+    Raises:
+        UsageError, DataError, StoreError: The user's mistakes, before anything heavy is loaded.
+        EngineError: The weights cannot be loaded.
+    """
+    settings = settings or Settings()
+    progress = progress or Progress()
+    names = settings.tasks or model.tasks
+    if not names:
+        raise UsageError(f"model '{model.name}' names no tasks in its card: add tasks=NAME")
+    entries = catalog(settings.tasks_folder)
+    tasks = expand(names, entries)
+    for name in tasks:
+        policy(settings.policy or model.policy or entries[name].metadata.get("policy", ""))
+    identity = run_identity(model, settings, engine)
+    run_id = codec.sha(identity)[:10]
+    builder = {"retriever": settings.retriever} if settings.retriever else {}
+    data = settings.data or paths.data_root()
+    if data is not None:
+        builder["data"] = str(data)
+    with progress.step("tasks", f"{model.name}: loading {len(tasks)} tasks"):
+        loaded = load_tasks(
+            tasks, entries, settings.tasks_folder,
+            settings=builder, limit=settings.limit, repeats=settings.repeats,
+        )  # fmt: skip
+    plans = {t.name: _plan(t, model, settings, identity) for t in loaded}
+    folder = run_folder(settings.out, model.name, run_id)
+    if settings.fresh:
+        _set_aside(folder)
+    meta = {"run_id": run_id, "model": model.name, "identity": identity,
+            "card": dataclasses.asdict(model)}  # fmt: skip
+    with Store.create(folder, meta) as store:
+        return _run(store, model, settings, loaded, plans, engine, progress, run_id)
+
+
+def _run(
+    store: Store,
+    model: Model,
+    settings: Settings,
+    loaded: Sequence[LoadedTask],
+    plans: Mapping[str, TaskPlan],
+    engine: Engine | None,
+    progress: Progress,
+    run_id: str,
+) -> Result:
+    from lm_eval.evaluator import simple_evaluate
+
+    opened: list[Engine] = []
+
+    def open_driver() -> Driver:
+        ready = engine
+        if ready is None and not all(p.policy in MODEL_FREE for p in plans.values()):
+            with progress.step("load", f"{model.name}: loading {model.engine} engine"):
+                ready = open_engine(model)
+            opened.append(ready)
+        if ready is not None and "generate" not in ready.capabilities:
+            raise UsageError(f"engine '{model.engine}' cannot generate")
+        window = settings.window or model.parallelism.get("requests") or DEFAULT_WINDOW
+        return Driver(ready, window=window, seed=settings.seed)
+
+    store.begin({"tasks": [t.name for t in loaded], "limit": settings.limit,
+                 "environment": environment()})  # fmt: skip
+    lm = HarnessLM(store, plans, open_driver, progress)
+    status = "interrupted"
+    try:
+        progress.say(f"{model.name}: run {run_id}, {sum(t.selected for t in loaded)} docs")
+        results = simple_evaluate(
+            model=lm,
+            model_args={"pretrained": model.name},
+            tasks=[t.task for t in loaded],
+            bootstrap_iters=0,
+            log_samples=False,
+            apply_chat_template=True,
+        )
+        with progress.step("score", f"{model.name}: reading back the records"):
+            records = tuple(from_store(store, t.name, t.selected) for t in loaded)
+        status = "complete" if all(r.missing == 0 for r in records) else "incomplete"
+    finally:
+        for one in opened:
+            one.close()
+        store.end(status)
+    return Result(
+        run=store.folder,
+        run_id=run_id,
+        records=records,
+        outcome=lm.outcome,
+        lm_eval=dict((results or {}).get("results", {})),
+        seconds=dict(progress.seconds),
+    )
+
+
+def run_folder(out: Path, model: str, run_id: str) -> Path:
+    """Folder of a run; a model's name cannot leave `out`."""
+    return out / f"{re.sub(r'[^A-Za-z0-9._-]', '_', model).lstrip('.') or 'model'}-{run_id}"
+
+
+def _set_aside(folder: Path) -> None:
+    if folder.exists():
+        number = 1
+        while (aside := folder.with_name(f"{folder.name}.old{number}")).exists():
+            number += 1
+        folder.rename(aside)
+
+
+def run_identity(model: Model, settings: Settings, engine: Engine | None = None) -> dict[str, Any]:
+    """What makes a run this run: change any of it and another run begins.
+
+    Not in it: limit, tasks, code, packages, hardware, scorer, judge. Data set and rendered
+    prompts are part of each sample's key instead, so that one run can grow by tasks.
+    """
+    if engine is not None:
+        weights, kind = engine.fingerprint, "given"
+    elif model.engine == "none":
+        weights, kind = "none", "none"
+    else:
+        weights = weights_fingerprint(resolve(model))
+        if model.adapter:
+            weights += "+" + weights_fingerprint(Path(model.adapter).expanduser())
+        kind = model.engine
+    return {
+        "weights": weights,
+        "engine": codec.dumps({"kind": kind, **model.flags}),
+        "template": codec.dumps([model.chat_template, model.think_tags, model.context_length]),
+        "card_sampling": dict(model.sampling),
+        "sampling": dict(settings.sampling),
+        "seed": settings.seed,
+        "policy": [settings.policy or model.policy,
+                   dict(model.policy_options), dict(settings.policy_options)],
+        "retriever": settings.retriever,
+    }  # fmt: skip
+
+
+def _plan(
+    loaded: LoadedTask, model: Model, settings: Settings, identity: Mapping[str, Any]
+) -> TaskPlan:
+    task_policy = str(loaded.metadata.get("policy", "single_turn"))
+    chosen = settings.policy or model.policy or task_policy
+    options: dict[str, Any] = {
+        **dict(loaded.metadata.get("policy_options", {})),
+        **model.policy_options,
+        **settings.policy_options,
+    }
+    sampling, off = effective_sampling(loaded.protocol, model.sampling, settings.sampling)
+    if settings.policy and settings.policy != task_policy:
+        off.append("policy")
+    if settings.repeats is not None and settings.repeats != int(loaded.metadata.get("repeats", 1)):
+        off.append("repeats")
+    scorer = task_scorer(str(loaded.metadata.get("scorer", "")))
+    shown = {} if chosen in MODEL_FREE else codec.sampling_to_json(sampling)
+    info = {
+        "fingerprints": {
+            **loaded.fingerprints,
+            "version": str(loaded.metadata.get("version", "0")),
+            "scorer": scorer.fingerprint,
+            "weights": identity["weights"],
+            "engine": identity["engine"],
+            "template": identity["template"],
+            "sampling": codec.dumps({**shown, "repeats": loaded.repeats}),
+            "policy": codec.dumps([chosen, options]),
+        },
+        "policy": chosen,
+        "policy_options": options,
+        "retriever": loaded.retriever,
+        "board": str(loaded.metadata.get("board", loaded.name)),
+        "off_protocol": sorted(off),
+        "parent": model.parent,
+        "note": model.note,
+    }
+    return TaskPlan(
+        name=loaded.name,
+        info=info,
+        policy=chosen,
+        policy_options=options,
+        sampling=sampling,
+        scorer=scorer,
+        repeats=loaded.repeats,
+        selected=loaded.selected,
+        total=loaded.total,
+    )
+
+
+def environment() -> dict[str, Any]:
+    """Code version, packages and hardware: noted beside results, never compared."""
+    packages: dict[str, str] = {}
+    for name in _PACKAGES:
+        try:
+            packages[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "code": code_version(),
+        "python": platform.python_version(),
+        "packages": packages,
+        "hardware": {
+            "machine": platform.machine(),
+            "processor": _processor(),
+            "cores": os.cpu_count() or 0,
+        },
+    }
+
+
+def code_version() -> str:
+    """Commit of this checkout, with "+changes" where files differ; "unknown" outside git."""
+    import subprocess
+
+    def git(*args: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(paths.ROOT), *args],
+            capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+        return done.stdout.strip()
+
+    try:
+        commit = git("rev-parse", "--short=12", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "harness", "tasks")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return commit + ("+changes" if changed else "")
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()

@@ -1,0 +1,56 @@
+"""The listings: tasks, models, retrievers. Nothing heavy is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import paths
+from harness.catalog import catalog
+from harness.cli import ListArgs
+from harness.models import CARD, load_card, model_names
+
+
+def _table(rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
+    widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
+    for row in [header, *rows]:
+        print("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
+
+
+def tasks_command(args: ListArgs) -> int:
+    """Print every task and group with version, policy and scorer."""
+    rows: list[tuple[str, ...]] = []
+    for name, entry in sorted(catalog(paths.TASKS).items()):
+        if entry.members:
+            rows.append((name, "group", "", "", ", ".join(entry.members)))
+        else:
+            meta = entry.metadata
+            rows.append(
+                (
+                    name,
+                    f"v{meta.get('version', 0)}",
+                    str(meta.get("policy", "single_turn")),
+                    str(meta.get("scorer", "")),
+                    str(meta.get("about", "")),
+                )
+            )
+    _table(rows, ("task", "version", "policy", "scorer", "about"))
+    return 0
+
+
+def models_command(args: ListArgs) -> int:
+    """Print every model card."""
+    folder = Path(args.baselines)
+    rows: list[tuple[str, ...]] = []
+    for name in model_names(folder):
+        model = load_card(folder / name / CARD)
+        rows.append((name, model.engine, model.parent, ", ".join(model.tasks), model.note))
+    _table(rows, ("model", "engine", "parent", "tasks", "note"))
+    return 0
+
+
+def retrievers_command(args: ListArgs) -> int:
+    """Print every retriever."""
+    from harness.retrieval import RETRIEVERS
+
+    _table([(name, about) for name, about in RETRIEVERS.items()], ("retriever", "about"))
+    return 0

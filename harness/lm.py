@@ -1,0 +1,257 @@
+"""HarnessLM: what lm-eval believes is a model, and what plays rollouts instead.
+
+lm-eval renders the prompts and hands over all requests at once. Samples that the store already
+holds are read from it; the driver plays the rest, and each is committed, judged and scored the
+moment it ends. lm-eval gets back a string that carries its rollout.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lm_eval.api.model import LM
+
+from harness import codec
+from harness.errors import UsageError
+from harness.progress import Progress
+from harness.rollouts import policy as find_policy
+from harness.rollouts.driver import Driver, Job
+from harness.schema import (
+    Message,
+    PolicyConfig,
+    Record,
+    Rollout,
+    Sampling,
+    Score,
+    Verdict,
+)
+from harness.scoring import TaskScorer
+from harness.scoring.process import RolloutText, doc_from_row
+from harness.store import Store, StoredDoc
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """How one task is played.
+
+    Attributes:
+        info: What the store keeps of the task (fingerprints, version, flags, ...).
+        scorer: Judges and scores a finished rollout.
+        selected: Docs in this invocation's selection, `total` in the whole set.
+    """
+
+    name: str
+    info: Mapping[str, Any]
+    policy: str
+    policy_options: Mapping[str, Any]
+    sampling: Sampling
+    scorer: TaskScorer
+    repeats: int
+    selected: int
+    total: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a run's samples."""
+
+    reused: int = 0
+    played: int = 0
+    failed: int = 0
+    rescored: int = 0
+    error: str = ""
+    finished: set[str] = field(default_factory=set[str])
+
+
+def request_key(messages: Sequence[Message], plan: TaskPlan) -> str:
+    """Key of a sample besides doc and repeat: prompt, effective sampling and policy."""
+    return codec.sha(
+        [
+            codec.messages_to_json(messages),
+            codec.sampling_to_json(plan.sampling),
+            plan.policy,
+            dict(plan.policy_options),
+        ]
+    )[:32]
+
+
+class HarnessLM(LM):
+    """Plays lm-eval's requests through policies and keeps every rollout.
+
+    Args:
+        store: The run, open for writing.
+        plans: By task name.
+        open_driver: Called only if something has to be played: a finished run loads no model.
+        progress: Told of every sample.
+    """
+
+    tokenizer_name = "checkrail"  # lm-eval asks for it; prompts are not tokenised there
+
+    def __init__(
+        self,
+        store: Store,
+        plans: Mapping[str, TaskPlan],
+        open_driver: Callable[[], Driver],
+        progress: Progress,
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._plans = plans
+        self._open_driver = open_driver
+        self._progress = progress
+        self.outcome = Outcome()
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """Keep the messages as JSON; the engine applies the real template."""
+        return json.dumps([[m["role"], m["content"]] for m in chat_history], ensure_ascii=False)
+
+    def chat_template(self, chat_template: bool | str = False) -> str:
+        """Recorded by lm-eval's tracker; the run's manifest has the real one."""
+        return ""
+
+    def generate_until(self, requests: list[Any]) -> list[str]:
+        """Return one RolloutText per request, in order; repeats arrive as one object n times."""
+        keys: list[tuple[str, str, int]] = []
+        stored: dict[str, dict[str, StoredDoc]] = {}
+        seen: dict[tuple[str, str], int] = {}
+        for request in requests:
+            task = str(request.task_name)
+            doc_id = str(request.doc["id"])
+            repeat = seen.get((task, doc_id), 0)
+            seen[task, doc_id] = repeat + 1
+            keys.append((task, doc_id, repeat))
+            docs = stored.setdefault(task, {})
+            if doc_id not in docs:
+                docs[doc_id] = self._stored_doc(self._plans[task], request, len(docs))
+        for task, docs in stored.items():
+            plan = self._plans[task]
+            self._store.put_task(task, plan.info, plan.total, plan.repeats, list(docs.values()))
+        self._play(stored)
+        return self._answers(keys, stored)
+
+    def _stored_doc(self, plan: TaskPlan, request: Any, rank: int) -> StoredDoc:
+        messages = tuple(Message(role, text) for role, text in json.loads(request.args[0]))
+        return StoredDoc(
+            doc=doc_from_row(request.doc),
+            rank=rank,
+            messages=messages,
+            prompt_sha=codec.prompt_sha(messages),
+            request=request_key(messages, plan),
+        )
+
+    def _play(self, stored: Mapping[str, Mapping[str, StoredDoc]]) -> None:
+        missing: dict[str, list[tuple[StoredDoc, int]]] = {}
+        total = 0
+        for task, docs in stored.items():
+            plan = self._plans[task]
+            have = self._store.finished(task, plan.selected)
+            want = [(d, r) for d in docs.values() for r in range(plan.repeats)]
+            missing[task] = [(d, r) for d, r in want if (d.doc.id, r) not in have]
+            total += len(want)
+            self.outcome.reused += len(want) - len(missing[task])
+            if len(missing[task]) < len(want):
+                self._rescore(plan, docs)
+        count = sum(len(m) for m in missing.values())
+        if count:
+            driver = self._open_driver()
+            with self._progress.samples(total, done=total - count):
+                driver.run(self._jobs(missing), self._on_done)
+            self.outcome.error = self.outcome.error or driver.gave_up
+        for task in stored:
+            plan = self._plans[task]
+            if len(self._store.finished(task, plan.selected)) >= plan.selected * plan.repeats:
+                self._store.complete(task, plan.selected)
+                self.outcome.finished.add(task)
+
+    def _jobs(self, missing: Mapping[str, Sequence[tuple[StoredDoc, int]]]) -> Iterator[Job]:
+        for task, items in missing.items():
+            plan = self._plans[task]
+            play = find_policy(plan.policy)
+            for stored, repeat in items:
+                config = PolicyConfig(
+                    stored.messages, plan.sampling, repeat, dict(plan.policy_options)
+                )
+                yield Job(task, stored.doc, config, play, stored.request)
+
+    def _on_done(self, job: Job, rollout: Rollout) -> None:
+        """Commit one rollout with its verdicts and score (called from the driver's thread)."""
+        if rollout.error is not None:
+            self.outcome.failed += 1
+            self.outcome.error = self.outcome.error or rollout.error
+            self._store.put_failure(
+                job.task, rollout.doc_id, rollout.repeat, job.request, rollout.error
+            )
+            self._progress.sample(failed=True)
+            return
+        plan = self._plans[job.task]
+        verdicts, score = plan.scorer.judge_and_score(job.doc, rollout)
+        self._store.put_sample(
+            job.task, job.request, rollout, verdicts, score, _scored_by(plan)
+        )  # fmt: skip
+        self.outcome.played += 1
+        self._progress.sample(tokens=rollout.completion_tokens or 0)
+
+    def _rescore(self, plan: TaskPlan, docs: Mapping[str, StoredDoc]) -> None:
+        """Bring stored scores up to date: a newer scorer, judge or data set needs no model."""
+        stale = self._store.stale(plan.name, _scored_by(plan))
+        if not stale:
+            return
+        for record in self._store.records(plan.name, plan.selected):
+            if (record.doc_id, record.repeat) in stale and record.doc_id in docs:
+                stored = docs[record.doc_id]
+                verdicts, score = plan.scorer.judge_and_score(stored.doc, record.rollout)
+                self._store.put_score(
+                    _rescored(record, verdicts, score), stored.request, _scored_by(plan)
+                )
+                self.outcome.rescored += 1
+
+    def _answers(
+        self,
+        keys: Sequence[tuple[str, str, int]],
+        stored: Mapping[str, Mapping[str, StoredDoc]],
+    ) -> list[str]:
+        by_key = {
+            (task, record.doc_id, record.repeat): record.rollout
+            for task in stored
+            for record in self._store.records(task, self._plans[task].selected)
+        }
+        answers: list[str] = []
+        for key in keys:
+            rollout = by_key.get(key)
+            if rollout is None:
+                rollout = Rollout(key[1], key[2], (), "", "error", error="not finished")
+            answers.append(RolloutText(rollout.answer, rollout))
+        return answers
+
+    def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
+        """Not offered yet: every task at hand generates."""
+        raise UsageError("log-likelihood tasks are not supported; use a generative task")
+
+    def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
+        """Not offered: no task here measures perplexity."""
+        raise UsageError("perplexity tasks are not supported; use a generative task")
+
+
+def _scored_by(plan: TaskPlan) -> str:
+    """What a stored score depends on besides the rollout: scorer, judge and data set."""
+    return f"{plan.scorer.fingerprint}|{plan.info['fingerprints']['dataset']}"
+
+
+def _rescored(record: Record, verdicts: Sequence[Verdict], score: Score | None) -> Record:
+    return Record(
+        record.task,
+        record.doc_id,
+        record.repeat,
+        record.prompt_sha,
+        record.rollout,
+        tuple(verdicts),
+        score,
+    )
+
+
+
