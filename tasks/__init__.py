@@ -1,0 +1,1 @@
+"""Benchmarks: one folder each, with its YAML, its rows and a README."""
