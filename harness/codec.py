@@ -18,15 +18,23 @@ from harness.schema import Doc, Message, Passage, Rollout, Sampling, Turn, Verdi
 
 
 def dumps(value: object) -> str:
-    """Compact, deterministic JSON: keys sorted, no NaN, text kept as it is."""
-    return json.dumps(
+    """Compact, deterministic JSON: keys sorted, no NaN, text kept as it is.
+
+    Lone surrogates, which cannot be written as UTF-8, are escaped instead of lost.
+    """
+    text = json.dumps(
         value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
     )
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text
 
 
 def sha(value: object) -> str:
     """Sha256 (hex) of a JSON-serialisable value."""
-    return hashlib.sha256(dumps(value).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(dumps(value).encode()).hexdigest()
 
 
 def messages_to_json(messages: Sequence[Message]) -> list[list[str]]:

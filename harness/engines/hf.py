@@ -1,0 +1,343 @@
+"""transformers in this process: safetensors or GGUF weights, LoRA adapters, log-likelihoods.
+
+One worker thread owns the model. `generate` and `loglikelihood` hand it their requests and
+wait; it batches what is there (see hf_batch.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.engines import check_flags
+from harness.engines.chat import (
+    PLAIN,
+    identity,
+    plain_text,
+    prompt_ids,
+    split_open_turn,
+    template_text,
+)
+from harness.engines.weights import fingerprint, resolve, safetensors_from_gguf
+from harness.errors import EngineError, UsageError, nearest
+from harness.schema import Completion, Message, Model, Sampling
+
+if TYPE_CHECKING:
+    from harness.engines.hf_batch import Batch, Row
+
+DEFAULT_BATCH = 16
+_WINDOW = 0.005  # seconds an idle worker waits for more requests to begin with
+_BUDGET = {"cpu": 1024, "cuda": 16384}  # padded prompt tokens in one forward pass
+_SCORE_BUDGET = {"cpu": 4096, "cuda": 32768}
+_DTYPES = ("auto", "float32", "bfloat16", "float16")
+_FLAGS: dict[str, type | tuple[type, ...]] = {
+    "dtype": str,
+    "attention": str,
+    "trust_remote_code": bool,
+}
+
+_Score = tuple[list[tuple[list[int], list[int]]], "Future[list[tuple[float, bool]]]"]
+
+
+class HFEngine:
+    """Serves weights through transformers.
+
+    Flags of a card: `dtype` (float32, bfloat16, float16; default "auto": as stored, which for
+    GGUF is float32), `attention` (an attention implementation of transformers, default "sdpa"),
+    `trust_remote_code` (default false).
+
+    A LoRA adapter is merged in float32 before the weights are cast to `dtype`.
+
+    Args:
+        model: The card.
+        device: "cpu", "cuda", ...; default: a GPU if there is one.
+        dtype: Overrides the flag, and is part of the fingerprint like it.
+        max_batch: Rows in the running batch; default `parallelism.requests`, else 16.
+
+    Raises:
+        UsageError: A flag or the dtype is unknown.
+        EngineError: transformers cannot load the weights.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        device: str | None = None,
+        dtype: str | None = None,
+        max_batch: int | None = None,
+    ) -> None:
+        check_flags(model, _FLAGS)
+        wanted = dtype or str(model.flags.get("dtype", "auto"))
+        if wanted not in _DTYPES:
+            raise UsageError(f"{model.name}: unknown dtype '{wanted}', {nearest(wanted, _DTYPES)}")
+        template = template_text(model)
+        path = resolve(model)
+        adapter = Path(model.adapter).expanduser() if model.adapter else None
+        adapter_print = fingerprint(adapter) if adapter else ""
+
+        import torch
+
+        # hf_batch needs torch when it is imported, this module must not.
+        from harness.engines import hf_batch
+
+        self._parts: Any = hf_batch
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        folder = safetensors_from_gguf(path) if path.suffix == ".gguf" else path
+        try:
+            self._model, tokenizer = _load(model, folder, adapter, device, wanted)
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            reason = str(error).strip().partition("\n")[0][:300]
+            raise EngineError(
+                f"{model.name}: transformers could not load {path}"
+                f"{f' with adapter {adapter}' if adapter else ''} on {device} ({reason}); check "
+                f"the folder, free memory, or pass dtype=bfloat16"
+            ) from error
+        if template is not None:
+            tokenizer.chat_template = template
+        self._codec = hf_batch.TextCodec(tokenizer)
+        self._plain = model.chat_template == PLAIN
+        self._name = model.name
+        self._ends = _end_ids(self._model, tokenizer)
+        trained = int(self._model.config.get_text_config().max_position_embeddings)
+        self.context_length = min(model.context_length or trained, trained)
+        self.capabilities = frozenset(
+            {"generate", "loglikelihood", "token_ids", "logprobs", "seed", "render"}
+        )
+        used = PLAIN if self._plain else str(tokenizer.chat_template)
+        self.fingerprint = identity(
+            "hf",
+            {
+                "weights": fingerprint(path),
+                "adapter": adapter_print,
+                "dtype": str(self._model.dtype).removeprefix("torch."),
+                "template": hashlib.sha256(used.encode()).hexdigest(),
+                "context_length": self.context_length,
+                "flags": {k: v for k, v in model.flags.items() if k != "dtype"},
+            },
+        )
+        rows = max_batch or model.parallelism.get("requests", DEFAULT_BATCH)
+        self._max_batch = rows if hf_batch.can_batch(self._model) else 1
+        kind = "cpu" if device == "cpu" else "cuda"
+        self._budget, self._score_budget = _BUDGET[kind], _SCORE_BUDGET[kind]
+        self._inbox: queue.SimpleQueue[Row | _Score | None] = queue.SimpleQueue()
+        self._waiting: list[Row] = []
+        self._closed = False
+        self._gate = threading.Lock()
+        self._worker = threading.Thread(target=self._work, name="hf-engine", daemon=True)
+        self._worker.start()
+
+    def render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
+        """Token ids of a chat, by the tokenizer's template unless the card names another.
+
+        Raises:
+            UsageError: There is no template.
+        """
+        if self._plain:
+            return self._codec.encode(plain_text(messages), special=True)
+        tokenizer = self._codec.tokenizer
+        if not tokenizer.chat_template:
+            raise UsageError(
+                f"{self._name}: these weights have no chat template: set chat_template to a Jinja "
+                f'file, or to "none" for a base model'
+            )
+        closed, tail = split_open_turn(messages)
+        options = {} if thinking is None else {"enable_thinking": thinking}
+        chat = [{"role": m.role, "content": m.content} for m in closed]
+        text = tokenizer.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True, **options
+        )
+        return self._codec.encode(text + tail, special=False)
+
+    async def generate(
+        self, prompt: Sequence[Message] | Sequence[int], sampling: Sampling
+    ) -> Completion:
+        """Continue messages or token ids.
+
+        Raises:
+            EngineError: The model failed (out of memory, say), or the engine is closed.
+        """
+        ids = prompt_ids(prompt, self.render, sampling.thinking)
+        if not ids:
+            raise EngineError(f"{self._name}: an empty prompt cannot be continued")
+        room = self.context_length - len(ids)
+        if room <= 0:
+            return Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
+        future: Future[Completion] = Future()
+        limit = min(sampling.max_tokens, room)
+        why = "length" if limit == sampling.max_tokens else "context"
+        self._send(self._parts.Row(ids, sampling, max(limit, 1), why, future))
+        return await asyncio.wrap_future(future)
+
+    async def loglikelihood(
+        self, context: str, continuations: Sequence[str]
+    ) -> list[tuple[float, bool]]:
+        """Sum of log-probabilities of each continuation, and whether it is the greedy one.
+
+        Tokens are cut as lm-eval's HFLM cuts them: spaces at the end of the context move to the
+        continuation, and the two are encoded together.
+        """
+        pairs = [self._pair(context, text) for text in continuations]
+        future: Future[list[tuple[float, bool]]] = Future()
+        self._send((pairs, future))
+        return await asyncio.wrap_future(future)
+
+    def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        if not context:
+            tokenizer = self._codec.tokenizer
+            start = tokenizer.bos_token_id
+            start = tokenizer.eos_token_id if start is None else start
+            ids = self._codec.encode(continuation, special=False)
+            return ([start], ids) if ids[:1] != [start] else (ids[:1], ids[1:])
+        spaces = len(context) - len(context.rstrip())
+        if spaces:
+            context, continuation = context[:-spaces], context[-spaces:] + continuation
+        whole, head = self._encode(context + continuation), self._encode(context)
+        return whole[: len(head)], whole[len(head) :]
+
+    def _encode(self, text: str) -> list[int]:
+        bos = self._codec.tokenizer.bos_token
+        return self._codec.encode(text, special=not (bos and text.startswith(bos)))
+
+    def _send(self, item: Row | _Score) -> None:
+        with self._gate:  # nothing may enter the inbox behind the end mark
+            if self._closed:
+                raise EngineError(f"{self._name}: the engine is closed")
+            self._inbox.put(item)
+
+    def close(self) -> None:
+        """Let the worker end after its current step and free the weights; idempotent."""
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            self._inbox.put(None)
+        self._worker.join()
+        self._model = None
+
+    # --- the worker thread -------------------------------------------------------------------
+
+    def _work(self) -> None:
+        batch: Batch | None = None
+        going: list[int] = []
+        while self._collect(idle=not going):
+            try:
+                batch, going = self._turn(batch, going)
+            except Exception as error:  # whatever it is, callers must hear of it
+                failed = EngineError(f"{self._name}: {_explain(error)}")
+                for row in [*(batch.rows if batch else []), *self._waiting]:
+                    self._parts.settle(row.future, failed)
+                batch, going, self._waiting = None, [], []
+        closed = EngineError(f"{self._name}: the engine was closed")
+        for row in [*(batch.rows if batch else []), *self._waiting]:
+            self._parts.settle(row.future, closed)
+
+    def _collect(self, *, idle: bool) -> bool:
+        """Empty the inbox, waiting if there is nothing else to do; False at the end."""
+        first = idle and not self._waiting
+        while True:
+            try:
+                item = self._inbox.get(block=first)
+            except queue.Empty:
+                return True
+            if item is None:
+                return False
+            if isinstance(item, tuple):
+                self._score(item)
+                continue
+            self._waiting.append(item)
+            if first:
+                time.sleep(_WINDOW)
+                first = False
+
+    def _score(self, item: _Score) -> None:
+        pairs, future = item
+        try:
+            values = self._parts.score(
+                self._model, pairs, self.context_length, self._score_budget
+            )
+            self._parts.settle(future, values)
+        except Exception as error:  # as in _work
+            self._parts.settle(future, EngineError(f"{self._name}: {_explain(error)}"))
+
+    def _turn(self, batch: Batch | None, going: list[int]) -> tuple[Batch | None, list[int]]:
+        """Admit, regroup, and say one token."""
+        parts = self._parts
+        room = self._max_batch - len(going)
+        admitted, self._waiting = self._waiting[:room], self._waiting[room:]
+        fresh: list[Batch] = []
+        try:
+            for rows in parts.groups([r for r in admitted if not r.future.done()], self._budget):
+                made = parts.Batch(self._model, rows)
+                left = made.regroup(
+                    parts.advance(rows, made.logits, self._codec, self._ends), []
+                )
+                fresh += [left] if left else []
+        except BaseException:
+            self._waiting = [*admitted, *self._waiting]  # so that _work tells their callers
+            raise
+        if batch is None:
+            head, rest = fresh[:1], fresh[1:]
+            batch = head[0].regroup(range(len(head[0].rows)), rest) if head else None
+        else:
+            batch = batch.regroup(going, fresh)
+        if batch is None:
+            return None, []
+        batch.step()
+        return batch, parts.advance(batch.rows, batch.logits, self._codec, self._ends)
+
+
+def _load(
+    model: Model, folder: Path, adapter: Path | None, device: str, dtype: str
+) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    options: dict[str, Any] = {"local_files_only": True}
+    if model.flags.get("trust_remote_code"):
+        options["trust_remote_code"] = True
+    if dtype == "auto":
+        stored = AutoConfig.from_pretrained(folder, **options).dtype
+        target = stored if isinstance(stored, torch.dtype) else torch.float32
+    else:
+        target = getattr(torch, dtype)
+    network: Any = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=torch.float32 if adapter else target,
+        attn_implementation=str(model.flags.get("attention", "sdpa")),
+        **options,
+    )
+    if adapter:
+        from peft import PeftModel
+
+        merged: Any = PeftModel.from_pretrained(network, str(adapter))
+        network = merged.merge_and_unload().to(target)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, **options)
+    return network.to(device).eval(), tokenizer
+
+
+def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a turn: the generation config's and the tokenizer's."""
+    ends: set[int] = set()
+    for value in (model.generation_config.eos_token_id, tokenizer.eos_token_id):
+        if isinstance(value, list):
+            ends.update(int(i) for i in value)
+        elif value is not None:
+            ends.add(int(value))
+    return frozenset(ends)
+
+
+def _explain(error: Exception) -> str:
+    reason = str(error).strip().partition("\n")[0][:300]
+    if "out of memory" in reason or "allocate memory" in reason:
+        return f"out of memory ({reason}); lower parallelism.requests or context_length"
+    return f"{type(error).__name__}: {reason}"

@@ -1,0 +1,387 @@
+"""Continuous batching on transformers: requests join and leave a running batch.
+
+The decode loop is our own because `generate` wants one sampling for a whole batch, keeps
+finished rows until the last one ends, and copies the whole key-value cache for each token.
+
+A batch is left-padded: all rows end at the same column, so a new token is one column for
+everybody. Rows that end leave and waiting ones join in one rebuild of the cache. Prompts are
+read in groups of similar length, on a CPU mostly one by one, where padding would only cost.
+
+Each row has its own random numbers (one uniform draw a token, by inverse distribution), so a
+sampled text depends on its seed alone, up to the float noise that batch mates can cause.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import Cache, DynamicLayer
+
+from harness.schema import Completion, Finish, Sampling
+
+_HEADROOM = 64  # columns added when a cache is full
+_NUCLEUS = 512  # candidates tried before sorting a whole vocabulary
+
+
+@dataclass(eq=False)
+class Row:
+    """One request in the batch.
+
+    Attributes:
+        limit: Tokens it may still add, and `limit_finish` why it ends there.
+    """
+
+    prompt: list[int]
+    sampling: Sampling
+    limit: int
+    limit_finish: Finish
+    future: Future[Completion]
+    tokens: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    draw: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.sampling.seed)
+
+
+class TextCodec:
+    """A tokenizer that two threads may use: fast tokenizers change state while encoding."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self._lock = threading.Lock()
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Token ids; `special` adds what the tokenizer puts around a plain text."""
+        with self._lock:
+            return list(self.tokenizer.encode(text, add_special_tokens=special))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        with self._lock:
+            return self.tokenizer.decode(
+                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+
+
+class _RoomyLayer(DynamicLayer):
+    """Keys and values of one layer, with spare columns so that a token copies only itself."""
+
+    _room: tuple[Tensor, Tensor] | None = None
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Append columns; the stock layer would copy everything on each call."""
+        del args, kwargs
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        used = self.get_seq_length()
+        end = used + key_states.shape[-2]
+        if self._room is None:
+            # The first call is the prompt: most are rebuilt into a batch at once, so no room yet.
+            self.keys, self.values = key_states, value_states
+            self._room = (key_states, value_states)
+            return key_states, value_states
+        if end > self._room[0].shape[-2]:
+            self.arrange([(self, None)], used, end + _HEADROOM)
+        keys, values = self._room
+        keys[:, :, used:end] = key_states
+        values[:, :, used:end] = value_states
+        self.keys, self.values = keys[:, :, :end], values[:, :, :end]
+        return self.keys, self.values
+
+    def arrange(
+        self, parts: Sequence[tuple[_RoomyLayer, Tensor | None]], used: int, room: int
+    ) -> None:
+        """Become the rows of several layers, right-aligned to `used` of `room` columns.
+
+        Args:
+            parts: A layer and the indices of the rows it gives (None: all).
+        """
+        made: list[Tensor] = []
+        for name in ("keys", "values"):
+            tensors = [cast(Tensor, getattr(layer, name)) for layer, _ in parts]
+            picked = [
+                tensor if rows is None else tensor[rows]
+                for tensor, (_, rows) in zip(tensors, parts, strict=True)
+            ]
+            first = picked[0]
+            shape = (sum(len(part) for part in picked), first.shape[1], room, first.shape[3])
+            # Zeros, not empty memory: a masked column still meets a weight of 0, and 0 * NaN is NaN.
+            joined = first.new_zeros(shape)
+            start = 0
+            for part in picked:
+                width = min(part.shape[-2], used)
+                joined[start : start + len(part), :, used - width : used] = part[:, :, -width:]
+                start += len(part)
+            made.append(joined)
+        self.is_initialized = True
+        self.dtype, self.device = made[0].dtype, made[0].device
+        self._room = (made[0], made[1])
+        self.keys, self.values = made[0][:, :, :used], made[1][:, :, :used]
+
+
+class Batch:
+    """Rows with their cache, and the logits of the token that each says next.
+
+    Args:
+        model: A causal language model of transformers.
+        rows: Rows whose prompts are read here, left-padded to the longest.
+    """
+
+    def __init__(self, model: Any, rows: list[Row]) -> None:
+        self._model = model
+        self.rows = rows
+        self._cache = _new_cache(model)
+        self._lengths = [len(row.prompt) for row in rows]
+        width = max(self._lengths)
+        ids = torch.tensor([[0] * (width - len(row.prompt)) + row.prompt for row in rows])
+        self.logits = self._forward(ids, width)
+
+    @torch.inference_mode()
+    def _forward(self, ids: Tensor, width: int) -> Tensor:
+        """Feed columns; `width` is the cache's width afterwards."""
+        lengths = torch.tensor(self._lengths)
+        columns = torch.arange(width)
+        first = width - lengths
+        inputs: dict[str, Tensor] = {"input_ids": ids}
+        if int(first.max()):
+            inputs["attention_mask"] = (columns >= first[:, None]).long()
+        positions = (columns - first[:, None])[:, -ids.shape[1] :]
+        inputs["position_ids"] = positions.clamp(min=0)
+        device = self._model.device
+        output = self._model(
+            **{name: tensor.to(device) for name, tensor in inputs.items()},
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1].float()
+
+    def step(self) -> None:
+        """Feed every row's last token."""
+        ids = torch.tensor([[row.tokens[-1]] for row in self.rows])
+        self._lengths = [length + 1 for length in self._lengths]
+        self.logits = self._forward(ids, self._cache.get_seq_length() + 1)
+
+    def regroup(self, keep: Sequence[int], fresh: Sequence[Batch]) -> Batch | None:
+        """The batch of the kept rows and all rows of other batches; None if nobody is left."""
+        if not keep:
+            if len(fresh) < 2:
+                return fresh[0] if fresh else None
+            return fresh[0].regroup(range(len(fresh[0].rows)), fresh[1:])
+        if not fresh and len(keep) == len(self.rows):
+            return self
+        members = [self, *fresh]
+        lengths = [self._lengths[i] for i in keep]
+        rows = [self.rows[i] for i in keep]
+        for other in fresh:
+            lengths += other._lengths
+            rows += other.rows
+        used = max(lengths)
+        index = torch.tensor(list(keep), device=self._model.device)
+        picks = [index if len(keep) < len(self.rows) else None, *([None] * len(fresh))]
+        for number, layer in enumerate(self._cache.layers):
+            layers = [cast(_RoomyLayer, member._cache.layers[number]) for member in members]
+            parts = list(zip(layers, picks, strict=True))
+            cast(_RoomyLayer, layer).arrange(parts, used, used + _HEADROOM)
+            for spent in layers[1:]:
+                spent.reset()
+        self.rows, self._lengths = rows, lengths
+        return self
+
+
+def can_batch(model: Any) -> bool:
+    """Whether rows of different lengths can share this model's cache.
+
+    Sliding windows and linear attention keep other state than one column for each token; such
+    models run one request at a time here.
+    """
+    layers = DynamicCache(config=model.config).layers
+    return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+
+
+def _new_cache(model: Any) -> Cache:
+    if not can_batch(model):
+        return DynamicCache(config=model.config)
+    count = len(DynamicCache(config=model.config).layers)
+    return Cache(layers=[_RoomyLayer() for _ in range(count)])
+
+
+def groups(rows: Sequence[Row], budget: int) -> list[list[Row]]:
+    """Split rows into groups of similar length, each of at most `budget` padded tokens.
+
+    A padded token costs as much as a real one, so a row also starts a new group where it is
+    over a quarter longer than the group's shortest.
+    """
+    made: list[list[Row]] = []
+    for row in sorted(rows, key=lambda r: len(r.prompt)):
+        size = len(row.prompt)
+        last = made[-1] if made else []
+        if last and size * (len(last) + 1) <= budget and size <= 1.25 * len(last[0].prompt) + 16:
+            last.append(row)
+        else:
+            made.append([row])
+    return made
+
+
+def advance(
+    rows: Sequence[Row], logits: Tensor, codec: TextCodec, ends: frozenset[int]
+) -> list[int]:
+    """Draw one token for every row and settle the rows that end.
+
+    Returns:
+        Indices of the rows that go on.
+    """
+    tokens = logits.argmax(-1)
+    for i, row in enumerate(rows):
+        if row.sampling.temperature > 0:
+            tokens[i] = sample(logits[i], row.sampling, row.draw.random())
+    logprobs = logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+    going: list[int] = []
+    drawn = zip(rows, tokens.tolist(), logprobs.tolist(), strict=True)
+    for i, (row, token, logprob) in enumerate(drawn):
+        if row.future.cancelled():
+            continue
+        row.tokens.append(token)
+        row.logprobs.append(logprob)
+        finish, stop = _ending(row, codec, ends)
+        if finish is None:
+            going.append(i)
+        else:
+            settle(row.future, completion(row, finish, stop, codec))
+    return going
+
+
+def sample(logits: Tensor, sampling: Sampling, uniform: float) -> int:
+    """Draw a token: temperature, then top-k, then top-p, as transformers and vLLM order them.
+
+    Args:
+        logits: One row.
+        sampling: `temperature` above 0.
+        uniform: A number in [0, 1), the only randomness.
+    """
+    scaled = logits.double() / sampling.temperature
+    if sampling.top_k:
+        scaled, index = scaled.topk(min(sampling.top_k, len(scaled)))
+        total = scaled.logsumexp(0)
+    else:
+        total = scaled.logsumexp(0)
+        index = None
+        if sampling.top_p < 1:
+            few, index = scaled.topk(min(_NUCLEUS, len(scaled)))
+            if float((few - total).exp().sum()) < sampling.top_p:
+                few, index = scaled.sort(descending=True)
+            scaled = few
+    probabilities = (scaled - total).exp()
+    mass = probabilities.cumsum(0)
+    if sampling.top_p < 1:
+        # The token that crosses top_p belongs to the nucleus.
+        kept = int((mass - probabilities < sampling.top_p).sum())
+        mass = mass[: max(kept, 1)]
+    place = int(torch.searchsorted(mass, uniform * mass[-1], right=True))
+    place = min(place, len(mass) - 1)
+    return place if index is None else int(index[place])
+
+
+def _ending(
+    row: Row, codec: TextCodec, ends: frozenset[int]
+) -> tuple[Finish | None, str | None]:
+    if row.tokens[-1] in ends:
+        return "stop", None
+    stops = [text for text in row.sampling.stop if text]
+    if stops:
+        # A token is at least one byte, so this tail covers any stop string that ends here.
+        reach = 4 * max(len(text) for text in stops) + 8
+        tail = codec.decode(row.tokens[-reach:])
+        if any(text in tail for text in stops):
+            whole = codec.decode(row.tokens)
+            hits = [(whole.find(text), text) for text in stops if text in whole]
+            if hits:
+                return "stop", min(hits)[1]
+    if len(row.tokens) >= row.limit:
+        return row.limit_finish, None
+    return None, None
+
+
+def completion(row: Row, finish: Finish, stop: str | None, codec: TextCodec) -> Completion:
+    """What a row's caller gets."""
+    text = codec.decode(row.tokens)
+    if stop is not None:
+        text = text[: text.find(stop)]
+    return Completion(
+        text=text,
+        prompt_ids=tuple(row.prompt),
+        token_ids=tuple(row.tokens),
+        logprobs=tuple(row.logprobs),
+        finish=finish,
+        stop_string=stop,
+        prompt_tokens=len(row.prompt),
+        completion_tokens=len(row.tokens),
+    )
+
+
+def settle(future: Future[Any], value: Any) -> None:
+    """Give a future its result or exception, unless its caller has gone."""
+    deliver: Callable[[Any], None] = (
+        future.set_exception if isinstance(value, BaseException) else future.set_result
+    )
+    # Cancelling is atomic in `Future`, so claim it first.
+    if not future.done() and future.set_running_or_notify_cancel():
+        deliver(value)
+
+
+@torch.inference_mode()
+def score(
+    model: Any, pairs: Sequence[tuple[list[int], list[int]]], limit: int, budget: int
+) -> list[tuple[float, bool]]:
+    """Log-likelihood of each continuation given its context, both as token ids.
+
+    Pairs that differ in the last token only, as the letters of a multiple choice do, share one
+    row. A pair over the context loses tokens on the left, as in lm-eval.
+    """
+    inputs: dict[tuple[int, ...], list[int]] = {}
+    for number, (context, continuation) in enumerate(pairs):
+        if continuation:
+            ids = tuple((context + continuation)[-(limit + 1) : -1])
+            inputs.setdefault(ids, []).append(number)
+    results: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
+    queue = sorted(inputs, key=len)
+    while queue:
+        size = len(queue[-1])
+        chunk = [queue.pop()]
+        while queue and size * (len(chunk) + 1) <= budget:
+            chunk.append(queue.pop())
+        keep = max(len(pairs[i][1]) for ids in chunk for i in inputs[ids])
+        columns = torch.arange(size)
+        first = torch.tensor([size - len(ids) for ids in chunk])[:, None]
+        padded = torch.tensor([[0] * (size - len(ids)) + list(ids) for ids in chunk])
+        mask = {} if int(first.max()) == 0 else {"attention_mask": (columns >= first).long()}
+        arguments = {
+            "input_ids": padded,
+            "position_ids": (columns - first).clamp(min=0),
+            **mask,
+        }
+        logits = model(
+            **{name: tensor.to(model.device) for name, tensor in arguments.items()},
+            use_cache=False,
+            logits_to_keep=min(keep, size),
+        ).logits
+        for ids, row in zip(chunk, logits, strict=True):
+            logprobs = row.float().log_softmax(-1)
+            for i in inputs[ids]:
+                wanted = torch.tensor(pairs[i][1][-limit:], device=logprobs.device)
+                spoken = logprobs[-len(wanted) :]
+                total = spoken.gather(1, wanted[:, None]).sum()
+                greedy = bool((spoken.argmax(-1) == wanted).all())
+                results[i] = (float(total), greedy)
+    return results

@@ -1,0 +1,92 @@
+"""Scorers by name. Adding one: a module with `score` (and a judge) and a line in `SCORERS`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.errors import UsageError, nearest
+from harness.schema import Doc, Rollout, Score, Scorer, Verdict
+
+Judge = Callable[[Doc, Rollout], Verdict]
+
+SCORERS = {
+    "rag": ("harness.scoring.rag:score", "harness.scoring.rag:judge"),
+}
+"""Name -> scorer and deterministic judge ("" without one), as "module:function"."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScorer:
+    """A scorer with the judge it asks.
+
+    Attributes:
+        fingerprint: Name and version of scorer and judge; a stored score with another one is
+            stale.
+        metrics: Metric -> whether higher is better.
+        doc_metrics: Those of the metrics that no checkpoint can change.
+    """
+
+    name: str
+    score: Scorer
+    judge: Judge | None
+    fingerprint: str
+    metrics: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    doc_metrics: frozenset[str] = frozenset()
+
+    def judge_and_score(
+        self, doc: Doc, rollout: Rollout
+    ) -> tuple[tuple[Verdict, ...], Score | None]:
+        """Verdicts and score of a rollout; the score is None where nothing could be scored."""
+        if rollout.error is not None or rollout.finish == "error":
+            return (), None
+        verdicts = (self.judge(doc, rollout),) if self.judge else ()
+        score = self.score(doc, rollout, verdicts)
+        return verdicts, score if score.metrics else None
+
+    def rescore(self, doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> Score | None:
+        """Score with verdicts that are already there."""
+        score = self.score(doc, rollout, verdicts)
+        return score if score.metrics else None
+
+
+def task_scorer(name: str) -> TaskScorer:
+    """Return a scorer by name.
+
+    Raises:
+        UsageError: Unknown name; the message gives the nearest ones.
+    """
+    if name not in SCORERS:
+        raise UsageError(f"unknown scorer '{name}': {nearest(name, SCORERS)}")
+    score_path, judge_path = SCORERS[name]
+    module: Any = importlib.import_module(score_path.partition(":")[0])
+    fingerprint = f"{name}@{module.VERSION}"
+    judge: Judge | None = None
+    if judge_path:
+        judge = _load(judge_path)
+        fingerprint += f"+{_judge_name(judge_path)}"
+    return TaskScorer(
+        name,
+        _load(score_path),
+        judge,
+        fingerprint,
+        dict(getattr(module, "METRICS", {})),
+        frozenset(getattr(module, "DOC_METRICS", ())),
+    )
+
+
+def fingerprint(name: str) -> str:
+    """Name and version of a scorer and its judge, such as "rag@1+deterministic@1"."""
+    return task_scorer(name).fingerprint
+
+
+def _load(path: str) -> Any:
+    module, _, function = path.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _judge_name(path: str) -> str:
+    """The judge's NAME, looked up where the judge function lives."""
+    return str(_load(path.partition(":")[0] + ":JUDGE"))
