@@ -26,7 +26,7 @@ MAX_LENGTH_RATIO = 3.0
 MIN_SHARE = 0.5
 MIN_F1 = 0.7
 
-_NEGATIONS = frozenset("不 没 未 非 无 勿 禁 莫 not no never cannot without nor t".split())
+_NEGATIONS = frozenset("不没未非无勿禁莫") | {"not", "no", "never", "cannot", "without", "nor", "t"}
 _REACH = 4  # units before the shared part in which a negation bears on it
 
 

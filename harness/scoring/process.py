@@ -103,8 +103,11 @@ def process_results(
 
     def process(row: Mapping[str, Any], results: Sequence[Any]) -> dict[str, float]:
         if not found:
-            named = isinstance(scorer, str)
-            found.append(task_scorer(scorer) if named else TaskScorer("", scorer, judge, ""))
+            found.append(
+                task_scorer(scorer)
+                if isinstance(scorer, str)
+                else TaskScorer("", scorer, judge, "")
+            )
         doc = doc_from_row(row)
         values: dict[str, list[float]] = {}
         for repeat, result in enumerate(_flat(results)):
