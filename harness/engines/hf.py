@@ -105,6 +105,7 @@ class HFEngine:
         self._plain = model.chat_template == PLAIN
         self._name = model.name
         self._ends = _end_ids(self._model, tokenizer)
+        self._vocabulary = int(self._model.get_input_embeddings().num_embeddings)
         trained = int(self._model.config.get_text_config().max_position_embeddings)
         self.context_length = min(model.context_length or trained, trained)
         self.capabilities = frozenset(
@@ -128,6 +129,7 @@ class HFEngine:
         self._budget, self._score_budget = _BUDGET[kind], _SCORE_BUDGET[kind]
         self._inbox: queue.SimpleQueue[Row | _Score | None] = queue.SimpleQueue()
         self._waiting: list[Row] = []
+        self._scores: list[_Score] = []
         self._closed = False
         self._gate = threading.Lock()
         self._worker = threading.Thread(target=self._work, name="hf-engine", daemon=True)
@@ -148,6 +150,8 @@ class HFEngine:
                 f'file, or to "none" for a base model'
             )
         closed, tail = split_open_turn(messages)
+        if not closed:
+            return self._codec.encode(tail, special=False)
         options = {} if thinking is None else {"enable_thinking": thinking}
         chat = [{"role": m.role, "content": m.content} for m in closed]
         text = tokenizer.apply_chat_template(
@@ -164,8 +168,10 @@ class HFEngine:
             EngineError: The model failed (out of memory, say), or the engine is closed.
         """
         ids = prompt_ids(prompt, self.render, sampling.thinking)
-        if not ids:
-            raise EngineError(f"{self._name}: an empty prompt cannot be continued")
+        if not ids or min(ids) < 0 or max(ids) >= self._vocabulary:
+            raise EngineError(
+                f"{self._name}: a prompt needs token ids from 0 to {self._vocabulary - 1}"
+            )
         room = self.context_length - len(ids)
         if room <= 0:
             return Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
@@ -227,70 +233,76 @@ class HFEngine:
         batch: Batch | None = None
         going: list[int] = []
         while self._collect(idle=not going):
+            rows = [*(batch.rows if batch else [])]
+            room = self._max_batch - len(going)
+            admitted, self._waiting = self._waiting[:room], self._waiting[room:]
             try:
-                batch, going = self._turn(batch, going)
-            except Exception as error:  # whatever it is, callers must hear of it
+                self._score()
+                batch = self._regroup(batch, going, admitted)
+                going = []
+                if batch is not None:
+                    batch.step()
+                    going = self._advance(batch)
+                    batch = batch if going else None  # an idle engine holds no cache
+            except Exception as error:  # whatever it is, the callers must hear of it
                 failed = EngineError(f"{self._name}: {_explain(error)}")
-                for row in [*(batch.rows if batch else []), *self._waiting]:
-                    self._parts.settle(row.future, failed)
-                batch, going, self._waiting = None, [], []
+                self._fail([*rows, *admitted], failed)
+                batch, going = None, []
         closed = EngineError(f"{self._name}: the engine was closed")
-        for row in [*(batch.rows if batch else []), *self._waiting]:
-            self._parts.settle(row.future, closed)
+        self._fail([*(batch.rows if batch else []), *self._waiting], closed)
+        for _, future in self._scores:
+            self._parts.settle(future, closed)
 
     def _collect(self, *, idle: bool) -> bool:
         """Empty the inbox, waiting if there is nothing else to do; False at the end."""
-        first = idle and not self._waiting
+        wait = idle and not self._waiting
         while True:
             try:
-                item = self._inbox.get(block=first)
+                item = self._inbox.get(block=wait)
             except queue.Empty:
                 return True
             if item is None:
                 return False
             if isinstance(item, tuple):
-                self._score(item)
-                continue
-            self._waiting.append(item)
-            if first:
+                self._scores.append(item)
+            else:
+                self._waiting.append(item)
+            if wait:
                 time.sleep(_WINDOW)
-                first = False
+                wait = False
 
-    def _score(self, item: _Score) -> None:
-        pairs, future = item
+    def _score(self) -> None:
+        """Answer all log-likelihood requests at once."""
+        jobs, self._scores = self._scores, []
+        if not jobs:
+            return
+        every = [pair for pairs, _ in jobs for pair in pairs]
         try:
-            values = self._parts.score(
-                self._model, pairs, self.context_length, self._score_budget
-            )
-            self._parts.settle(future, values)
+            values = self._parts.score(self._model, every, self.context_length, self._score_budget)
         except Exception as error:  # as in _work
-            self._parts.settle(future, EngineError(f"{self._name}: {_explain(error)}"))
+            for _, future in jobs:
+                failed = EngineError(f"{self._name}: {_explain(error)}")
+                self._parts.settle(future, failed)
+            return
+        for pairs, future in jobs:
+            self._parts.settle(future, values[: len(pairs)])
+            values = values[len(pairs) :]
 
-    def _turn(self, batch: Batch | None, going: list[int]) -> tuple[Batch | None, list[int]]:
-        """Admit, regroup, and say one token."""
-        parts = self._parts
-        room = self._max_batch - len(going)
-        admitted, self._waiting = self._waiting[:room], self._waiting[room:]
-        fresh: list[Batch] = []
-        try:
-            for rows in parts.groups([r for r in admitted if not r.future.done()], self._budget):
-                made = parts.Batch(self._model, rows)
-                left = made.regroup(
-                    parts.advance(rows, made.logits, self._codec, self._ends), []
-                )
-                fresh += [left] if left else []
-        except BaseException:
-            self._waiting = [*admitted, *self._waiting]  # so that _work tells their callers
-            raise
-        if batch is None:
-            head, rest = fresh[:1], fresh[1:]
-            batch = head[0].regroup(range(len(head[0].rows)), rest) if head else None
-        else:
-            batch = batch.regroup(going, fresh)
-        if batch is None:
-            return None, []
-        batch.step()
-        return batch, parts.advance(batch.rows, batch.logits, self._codec, self._ends)
+    def _regroup(self, batch: Batch | None, going: list[int], admitted: list[Row]) -> Batch | None:
+        """Read the prompts of new rows and put them beside those that go on."""
+        sources = [(batch, going)] if batch is not None else []
+        wanted = [row for row in admitted if not row.future.done()]
+        for rows in self._parts.groups(wanted, self._budget):
+            fresh = self._parts.Batch(self._model, rows)
+            sources.append((fresh, self._advance(fresh)))
+        return self._parts.join(sources)
+
+    def _advance(self, batch: Batch) -> list[int]:
+        return self._parts.advance(batch.rows, batch.logits, self._codec, self._ends)
+
+    def _fail(self, rows: list[Row], error: EngineError) -> None:
+        for row in rows:
+            self._parts.settle(row.future, error)
 
 
 def _load(

@@ -99,6 +99,11 @@ class _RoomyLayer(DynamicLayer):
         self.keys, self.values = keys[:, :, :end], values[:, :, :end]
         return self.keys, self.values
 
+    def forget(self) -> None:
+        """Free the memory."""
+        self.reset()
+        self._room = None
+
     def arrange(
         self, parts: Sequence[tuple[_RoomyLayer, Tensor | None]], used: int, room: int
     ) -> None:
@@ -106,6 +111,8 @@ class _RoomyLayer(DynamicLayer):
 
         Args:
             parts: A layer and the indices of the rows it gives (None: all).
+            used: Width of the longest row.
+            room: Columns to make space for.
         """
         made: list[Tensor] = []
         for name in ("keys", "values"):
@@ -116,7 +123,7 @@ class _RoomyLayer(DynamicLayer):
             ]
             first = picked[0]
             shape = (sum(len(part) for part in picked), first.shape[1], room, first.shape[3])
-            # Zeros, not empty memory: a masked column still meets a weight of 0, and 0 * NaN is NaN.
+            # Zeros, not empty memory: a masked column meets a weight of 0, and 0 * NaN is NaN.
             joined = first.new_zeros(shape)
             start = 0
             for part in picked:
@@ -133,6 +140,10 @@ class _RoomyLayer(DynamicLayer):
 class Batch:
     """Rows with their cache, and the logits of the token that each says next.
 
+    Attributes:
+        lengths: Tokens of each row in the cache; the columns before them are padding.
+        layers: The cache's layers; empty if the model cannot batch.
+
     Args:
         model: A causal language model of transformers.
         rows: Rows whose prompts are read here, left-padded to the longest.
@@ -141,16 +152,20 @@ class Batch:
     def __init__(self, model: Any, rows: list[Row]) -> None:
         self._model = model
         self.rows = rows
-        self._cache = _new_cache(model)
-        self._lengths = [len(row.prompt) for row in rows]
-        width = max(self._lengths)
+        self._cache: Cache = DynamicCache(config=model.config)
+        self.layers: list[_RoomyLayer] = []
+        if can_batch(model):
+            self.layers = [_RoomyLayer() for _ in self._cache.layers]
+            self._cache = Cache(layers=[*self.layers])
+        self.lengths = [len(row.prompt) for row in rows]
+        width = max(self.lengths)
         ids = torch.tensor([[0] * (width - len(row.prompt)) + row.prompt for row in rows])
         self.logits = self._forward(ids, width)
 
     @torch.inference_mode()
     def _forward(self, ids: Tensor, width: int) -> Tensor:
         """Feed columns; `width` is the cache's width afterwards."""
-        lengths = torch.tensor(self._lengths)
+        lengths = torch.tensor(self.lengths)
         columns = torch.arange(width)
         first = width - lengths
         inputs: dict[str, Tensor] = {"input_ids": ids}
@@ -170,34 +185,32 @@ class Batch:
     def step(self) -> None:
         """Feed every row's last token."""
         ids = torch.tensor([[row.tokens[-1]] for row in self.rows])
-        self._lengths = [length + 1 for length in self._lengths]
+        self.lengths = [length + 1 for length in self.lengths]
         self.logits = self._forward(ids, self._cache.get_seq_length() + 1)
 
-    def regroup(self, keep: Sequence[int], fresh: Sequence[Batch]) -> Batch | None:
-        """The batch of the kept rows and all rows of other batches; None if nobody is left."""
-        if not keep:
-            if len(fresh) < 2:
-                return fresh[0] if fresh else None
-            return fresh[0].regroup(range(len(fresh[0].rows)), fresh[1:])
-        if not fresh and len(keep) == len(self.rows):
-            return self
-        members = [self, *fresh]
-        lengths = [self._lengths[i] for i in keep]
-        rows = [self.rows[i] for i in keep]
-        for other in fresh:
-            lengths += other._lengths
-            rows += other.rows
-        used = max(lengths)
-        index = torch.tensor(list(keep), device=self._model.device)
-        picks = [index if len(keep) < len(self.rows) else None, *([None] * len(fresh))]
-        for number, layer in enumerate(self._cache.layers):
-            layers = [cast(_RoomyLayer, member._cache.layers[number]) for member in members]
-            parts = list(zip(layers, picks, strict=True))
-            cast(_RoomyLayer, layer).arrange(parts, used, used + _HEADROOM)
-            for spent in layers[1:]:
-                spent.reset()
-        self.rows, self._lengths = rows, lengths
-        return self
+
+def join(sources: Sequence[tuple[Batch, Sequence[int]]]) -> Batch | None:
+    """One batch of chosen rows of several; None if no row is chosen. The sources are used up."""
+    chosen = [(batch, list(keep)) for batch, keep in sources if keep]
+    if not chosen:
+        return None
+    first, keep = chosen[0]
+    if len(chosen) == 1 and len(keep) == len(first.rows):
+        return first
+    rows = [batch.rows[i] for batch, keep in chosen for i in keep]
+    lengths = [batch.lengths[i] for batch, keep in chosen for i in keep]
+    used = max(lengths)
+    picks = [
+        None if len(keep) == len(batch.rows) else torch.tensor(keep, device=batch.logits.device)
+        for batch, keep in chosen
+    ]
+    # Layer by layer, so that only one layer exists twice.
+    for same in zip(*(batch.layers for batch, _ in chosen), strict=True):
+        same[0].arrange(list(zip(same, picks, strict=True)), used, used + _HEADROOM)
+        for spent in same[1:]:
+            spent.forget()
+    first.rows, first.lengths = rows, lengths
+    return first
 
 
 def can_batch(model: Any) -> bool:
@@ -208,13 +221,6 @@ def can_batch(model: Any) -> bool:
     """
     layers = DynamicCache(config=model.config).layers
     return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
-
-
-def _new_cache(model: Any) -> Cache:
-    if not can_batch(model):
-        return DynamicCache(config=model.config)
-    count = len(DynamicCache(config=model.config).layers)
-    return Cache(layers=[_RoomyLayer() for _ in range(count)])
 
 
 def groups(rows: Sequence[Row], budget: int) -> list[list[Row]]:
@@ -293,9 +299,7 @@ def sample(logits: Tensor, sampling: Sampling, uniform: float) -> int:
     return place if index is None else int(index[place])
 
 
-def _ending(
-    row: Row, codec: TextCodec, ends: frozenset[int]
-) -> tuple[Finish | None, str | None]:
+def _ending(row: Row, codec: TextCodec, ends: frozenset[int]) -> tuple[Finish | None, str | None]:
     if row.tokens[-1] in ends:
         return "stop", None
     stops = [text for text in row.sampling.stop if text]

@@ -145,6 +145,8 @@ class LlamaCppEngine:
         if self._plain:
             return self._tokenize(plain_text(messages), special=True)
         closed, tail = split_open_turn(messages)
+        if not closed:
+            return self._tokenize(tail, special=False)
         body: dict[str, Any] = {
             "messages": [{"role": m.role, "content": m.content} for m in closed],
             "add_generation_prompt": True,

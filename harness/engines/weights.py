@@ -232,7 +232,9 @@ def safetensors_from_gguf(path: Path) -> Path:
     import torch
     from filelock import FileLock
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):
         if target.is_dir():  # another process was faster
