@@ -1,4 +1,4 @@
-"""Forms of an interval for a proportion or a bounded mean; `intervals.estimate` picks among them."""
+"""Intervals of a proportion or a bounded mean; `intervals.estimate` picks among them."""
 
 from __future__ import annotations
 

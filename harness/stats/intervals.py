@@ -34,7 +34,6 @@ __all__ = [
     "estimate",
     "macro_estimate",
     "mid_p",
-    "paired_variance_parts",
     "stack_tasks",
     "variance_parts",
     "weighted_mid_p",
@@ -152,7 +151,7 @@ def macro_estimate(
     s = _core.spread(x, units=units, centres=task, weights=weights)
     n, tail = len(np.unique(units)), (1 + level) / 2
     if s.units < _core.MIN_CLUSTERS or s.se is None:
-        return Estimate(s.mean, s.se, None, None, x.size, n, level, "none", _too_few(s.units))
+        return Estimate(s.mean, s.se, None, None, x.size, n, level, "none", too_few(s.units))
     if _unit_range(x) and (not 0.2 <= s.mean <= 0.8 or s.se == 0):
         low, high, method = _effective_wilson(s, level, _off_end(x, units), s.kish)
         return Estimate(s.mean, s.se, low, high, x.size, n, level, f"joint {method}")
@@ -199,7 +198,7 @@ def _interval(
     bounded, tail = _unit_range(x), (1 + level) / 2
     if units is not None:
         if s.units < _core.MIN_CLUSTERS:
-            return None, None, "none", _too_few(s.units)
+            return None, None, "none", too_few(s.units)
         if bounded and (not 0.2 <= s.mean <= 0.8 or s.se == 0):
             return *_effective_wilson(s, level, _off_end(x, units), s.kish), ""
     elif binary and layers is None:
@@ -263,7 +262,8 @@ def _unit_range(x: Floats) -> bool:
     return bool(x.min() >= 0 and x.max() <= 1)
 
 
-def _too_few(clusters: int) -> str:
+def too_few(clusters: int) -> str:
+    """Say why there is no interval."""
     return f"too few clusters ({clusters}, at least {_core.MIN_CLUSTERS} are needed)"
 
 
@@ -312,35 +312,12 @@ def variance_parts(
 
     Source: Miller, "Adding Error Bars to Evals" (2024), arXiv:2411.00640.
     """
-    means, noise, df = _by_doc(samples, "samples")
-    return _parts(means, noise, df, min(map(len, samples)), clusters, level)
+    means, noise, df = by_doc(samples, "samples")
+    total = estimate(means, clusters, level=level)
+    return split_variance(total, noise, df, min(map(len, samples)), bounded=_unit_range(means))
 
 
-def paired_variance_parts(
-    baseline: Sequence[Sequence[float]],
-    candidate: Sequence[Sequence[float]],
-    clusters: Labels | None = None,
-    level: float = 0.95,
-) -> VarianceParts:
-    """Split the error of candidate minus baseline, paired by doc, as `variance_parts` does.
-
-    The samples of the two are independent given the doc, so their decoding variances add.
-
-    Raises:
-        ValueError: Different numbers of docs, or the faults `variance_parts` names.
-    """
-    if len(baseline) != len(candidate):
-        raise ValueError(
-            f"baseline has {len(baseline)} docs, candidate {len(candidate)}: pair them"
-        )
-    base, base_noise, base_df = _by_doc(baseline, "baseline")
-    cand, cand_noise, cand_df = _by_doc(candidate, "candidate")
-    noise = None if base_noise is None or cand_noise is None else base_noise + cand_noise
-    repeats = min(*map(len, baseline), *map(len, candidate))
-    return _parts(cand - base, noise, base_df + cand_df, repeats, clusters, level)
-
-
-def _by_doc(samples: Sequence[Sequence[float]], name: str) -> tuple[Floats, Floats | None, int]:
+def by_doc(samples: Sequence[Sequence[float]], name: str) -> tuple[Floats, Floats | None, int]:
     """Mean and squared decoding error of each doc (None if no doc was repeated), and df.
 
     A doc sampled once, beside others sampled more often, borrows their mean variance.
@@ -359,15 +336,19 @@ def _by_doc(samples: Sequence[Sequence[float]], name: str) -> tuple[Floats, Floa
     return means, variances / sizes, int((sizes - 1).sum())
 
 
-def _parts(
-    means: Floats,
-    noise: Floats | None,
-    df: int,
-    repeats: int,
-    clusters: Labels | None,
-    level: float,
+def split_variance(
+    total: Estimate, noise: Floats | None, df: int, repeats: int, *, bounded: bool = False
 ) -> VarianceParts:
-    total, n = estimate(means, clusters, level=level), means.size
+    """Take the decoding part out of a total.
+
+    Args:
+        total: The mean with its whole uncertainty.
+        noise: Squared decoding error of each doc's mean, None if no doc was repeated.
+        df: Degrees of freedom of `noise`.
+        repeats: Smallest number of samples of a doc.
+        bounded: Clip the decoding-only interval to [0, 1].
+    """
+    n = total.n
     if noise is None:
         note = "not identifiable: one sample a doc does not tell decoding from questions"
         return VarianceParts(n, repeats, total, None, None, None, None, note)
@@ -377,8 +358,8 @@ def _parts(
     if decoding == 0:
         note = "no decoding variation seen: all samples of each doc agree"
         return VarianceParts(n, repeats, total, 0.0, question, None, None, note)
-    half = _core.t_quantile((1 + level) / 2, df) * decoding
+    half = _core.t_quantile((1 + total.level) / 2, df) * decoding
     low, high = total.mean - half, total.mean + half
-    if _unit_range(means):
+    if bounded:
         low, high = max(0.0, low), min(1.0, high)
     return VarianceParts(n, repeats, total, decoding, question, low, high)
