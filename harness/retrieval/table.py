@@ -1,0 +1,154 @@
+"""Retrievers by name, and rankings that are made once in a process.
+
+Adding a retriever: one builder `(corpus, gold, options) -> Retriever` and a line in `_BUILDERS`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from harness.errors import RetrieverError, UsageError, nearest
+from harness.retrieval.corpus import Corpus
+from harness.schema import Passage, RetrievalError, Retriever
+
+Builder = Callable[[Corpus, Mapping[str, str] | None, dict[str, Any]], Retriever]
+
+MIN_RANKING = 5
+"""A ranking is never made shorter, so that top-1, top-3 and top-5 come from one."""
+
+
+def _bm25(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+    from harness.retrieval.bm25 import BM25
+
+    return BM25(corpus, **_known("bm25", BM25, options))
+
+
+def _rank_bm25(
+    corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]
+) -> Retriever:
+    from harness.retrieval.bm25 import RankBM25
+
+    return RankBM25(corpus, **_known("rank_bm25", RankBM25, options))
+
+
+def _oracle(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+    from harness.retrieval.simple import Oracle
+
+    if gold is None:
+        raise UsageError("retriever 'oracle' needs the gold passages, which this task lacks")
+    base = str(options.pop("base", "bm25"))
+    if base == "oracle":
+        raise UsageError("retriever 'oracle': option 'base' cannot be 'oracle' itself")
+    return Oracle(corpus, open_retriever(base, corpus, gold, **options), gold)
+
+
+def _none(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+    from harness.retrieval.simple import NoRetrieval
+
+    _known("none", NoRetrieval, options)
+    return NoRetrieval()
+
+
+RETRIEVERS = {
+    "bm25": "BM25 (bm25s, Lucene's formula); options k1, b, method, idf, tokenizer",
+    "rank_bm25": "BM25Okapi of rank_bm25, the reference; options k1, b, epsilon, tokenizer",
+    "oracle": "the gold passage first, then another retriever's ranking; option base",
+    "none": "no passages: what the model knows by itself",
+}
+"""Name -> one line for the listing."""
+
+_BUILDERS: dict[str, Builder] = {
+    "bm25": _bm25,
+    "rank_bm25": _rank_bm25,
+    "oracle": _oracle,
+    "none": _none,
+}
+
+
+def open_retriever(
+    name: str, corpus: Corpus, gold: Mapping[str, str] | None = None, **options: Any
+) -> Retriever:
+    """Open a retriever; its index is built at the first query.
+
+    Args:
+        name: One of `RETRIEVERS`.
+        corpus: What to search.
+        gold: Question -> id of its gold passage; only the oracle reads it.
+        options: The retriever's own settings.
+
+    Raises:
+        UsageError: Unknown name or option; the message gives the nearest ones.
+    """
+    if name not in _BUILDERS:
+        raise UsageError(f"unknown retriever '{name}': {nearest(name, _BUILDERS)}")
+    return _BUILDERS[name](corpus, gold, dict(options))
+
+
+class Ranking(list[list[Passage]]):
+    """Passages of every query, best first, with the `fingerprint` of the retriever."""
+
+    def __init__(self, passages: Sequence[list[Passage]], fingerprint: str) -> None:
+        super().__init__(passages)
+        self.fingerprint = fingerprint
+
+    @property
+    def passages(self) -> list[list[Passage]]:
+        """The ranking itself."""
+        return self
+
+
+_RANKINGS: dict[tuple[str, tuple[str, ...]], tuple[int, list[list[Passage]]]] = {}
+_LOCK = threading.Lock()
+
+
+def ranking(
+    name: str,
+    corpus: Corpus,
+    queries: Sequence[str],
+    k: int,
+    gold: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Ranking:
+    """The top k passages of every query, from one ranking a (retriever, queries) in the process.
+
+    Args:
+        name: One of `RETRIEVERS`.
+        corpus: What to search.
+        queries: All at once.
+        k: Passages a query, >= 0; the first k of a longer ranking.
+        gold: Question -> id of its gold passage, for the oracle.
+        options: The retriever's own settings.
+
+    Raises:
+        UsageError: Unknown name or option.
+        RetrieverError: A query could not be answered.
+    """
+    retriever = open_retriever(name, corpus, gold, **options)
+    key = retriever.fingerprint, tuple(queries)
+    with _LOCK:
+        depth, rows = _RANKINGS.get(key, (-1, []))
+        if depth < k:
+            depth = max(k, MIN_RANKING)
+            rows = [_ranked(name, r) for r in retriever.retrieve(list(queries), depth)]
+            _RANKINGS[key] = depth, rows
+    return Ranking([row[: max(k, 0)] for row in rows], retriever.fingerprint)
+
+
+def _ranked(name: str, result: list[Passage] | RetrievalError) -> list[Passage]:
+    if isinstance(result, RetrievalError):
+        raise RetrieverError(f"retriever '{name}': {result.message}: {result.query[:80]!r}")
+    return result
+
+
+def _known(name: str, target: Callable[..., object], options: dict[str, Any]) -> dict[str, Any]:
+    """The options, after a check against the parameters of what they configure."""
+    known = [p for p in inspect.signature(target).parameters if p not in ("corpus", "args")]
+    for option in options:
+        if option not in known:
+            raise UsageError(
+                f"retriever '{name}': unknown option '{option}': {nearest(option, known)}"
+            )
+    return options
