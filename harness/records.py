@@ -62,7 +62,8 @@ class RecordSet:
         source: Run id, or the baseline's folder.
         info: As the store keeps it: fingerprints, version, sampling, flags, ...
         docs: In the nested order; only docs whose repeats are all there.
-        selected: Docs that were asked for; more than len(docs) means incomplete.
+        selected: Docs that were asked for.
+        unfinished: Docs that were asked for and lack repeats, with the samples they have.
         total: Docs in the whole set.
         environment: Code, packages and hardware of every invocation.
     """
@@ -75,6 +76,7 @@ class RecordSet:
     selected: int
     total: int
     repeats: int
+    unfinished: tuple[DocSamples, ...] = ()
     environment: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -85,7 +87,7 @@ class RecordSet:
     @property
     def missing(self) -> int:
         """Docs that were asked for and are not finished."""
-        return self.selected - len(self.docs)
+        return len(self.unfinished)
 
     def metric_names(self) -> list[str]:
         """Every metric that any sample has, sorted."""
@@ -122,23 +124,23 @@ def from_store(store: Store, task: str, limit: int | None = None) -> RecordSet:
                 record.rollout.completion_tokens,
             )
         )
-    docs = tuple(
+    docs = [
         DocSamples(
-            d.doc.id, d.doc.cluster, d.doc.stratum, d.prompt_sha, tuple(by_doc[d.doc.id])
+            d.doc.id, d.doc.cluster, d.doc.stratum, d.prompt_sha, tuple(by_doc.get(d.doc.id, ()))
         )
         for d in stored
-        if len(by_doc.get(d.doc.id, ())) == run.repeats
-    )  # fmt: skip
+    ]  # fmt: skip
     meta = store.meta()
     return RecordSet(
         name=meta["model"],
         task=task,
         source=meta["run_id"],
         info=run.info,
-        docs=docs,
+        docs=tuple(d for d in docs if len(d.samples) == run.repeats),
         selected=len(stored),
         total=run.total,
         repeats=run.repeats,
+        unfinished=tuple(d for d in docs if len(d.samples) < run.repeats),
         environment=tuple(i["environment"] for i in store.invocations()),
     )
 

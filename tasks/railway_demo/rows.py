@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import DataError
-from harness.retrieval import load_jsonl, ranking
+from harness.retrieval import load_jsonl, open_retriever, ranking
 from harness.schema import Doc
 from harness.scoring.process import doc_to_row
 from harness.scoring.process import process_results as make_process_results
@@ -60,9 +60,9 @@ def build_docs(split: str, top_k: int, retriever: str = "bm25") -> tuple[list[Do
                 "supporting_pages": [n for n, text in pages.items() if row["answer"] in text],
             },
         )
-        for row, passages in zip(rows, ranked.passages, strict=True)
+        for row, passages in zip(rows, ranked, strict=True)
     ]
-    return docs, ranked.fingerprint
+    return docs, open_retriever(retriever, corpus, gold).fingerprint
 
 
 def build(top_k: int = 5, retriever: str = "bm25", **_: Any) -> dict[str, datasets.Dataset]:

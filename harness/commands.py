@@ -1,0 +1,328 @@
+"""What the verbs do: parse names, call the harness, print, write boards and gate.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from harness.catalog import catalog, expand
+from harness.cli import (
+    BoardArgs,
+    CheckArgs,
+    CompareArgs,
+    EvalArgs,
+    FreezeArgs,
+    Gate,
+    RunsArgs,
+    one_line,
+    split,
+)
+from harness.compare import Gated, Line, compare, parse_vary, worst
+from harness.errors import NoBaselineError, StoreError, UsageError
+from harness.gates import Gates, load_gates
+from harness.models import load_model
+from harness.paths import TASKS
+from harness.progress import Progress
+from harness.records import RecordSet, freeze, frozen_tasks, load_frozen
+from harness.report.markdown import cell, table, write_boards
+from harness.report.summary import summarise
+from harness.runs import board_sets, find_run, list_runs, load_baseline, load_run
+from harness.schema import Comparison, Model
+from harness.store import Store, find_runs
+
+DEMO_MODELS = ("extractive", "SmolLM2-135M")
+DEMO_LIMIT = 16
+"""Docs a task of the demo: what a 2-core machine plays in a few minutes; see the README."""
+
+
+# --- eval -----------------------------------------------------------------------------------
+
+
+def evaluate_command(args: EvalArgs) -> int:
+    """Evaluate one or more models, write the boards, gate each against its baseline."""
+    baselines, out = Path(args.baselines), Path(args.out)
+    demo = not args.model
+    names = split(args.model) or DEMO_MODELS
+    limit = DEMO_LIMIT if demo and args.limit is None else args.limit
+    _check_ranges(args, limit)
+    vary = parse_vary(args.vary)
+    gates = load_gates(baselines, args.profile)
+    models = [load_model(name, baselines, _changes(args)) for name in names]
+    tasks = split(args.tasks)
+    entries = catalog(TASKS)
+    for model in models:
+        expand(tasks or model.tasks, entries)
+    if args.baseline:
+        load_baseline(args.baseline, out, baselines)  # unknown: say so before generating
+    from harness.evaluate import Settings, evaluate
+
+    settings = Settings(
+        tasks=tasks,
+        policy=args.policy,
+        policy_options=args.policy_options,
+        retriever=args.retriever,
+        limit=limit,
+        repeats=args.repeats,
+        seed=args.seed,
+        sampling={
+            key: value
+            for key in ("temperature", "top_p", "top_k", "max_tokens", "thinking")
+            if (value := getattr(args, key)) is not None
+        },
+        window=args.window,
+        data=Path(args.data).expanduser() if args.data else None,
+        out=out,
+        fresh=args.fresh,
+    )
+    gated: list[Gated] = []
+    incomplete: list[str] = []
+    for model in models:
+        progress = Progress()
+        result = evaluate(model, settings, progress=progress)
+        print_results(result.records)
+        parts = ", ".join(f"{name} {spent:.1f} s" for name, spent in progress.seconds.items())
+        progress.say(f"{model.name}: {result.run} ({parts})")
+        if not result.complete:
+            missing = sum(r.missing for r in result.records)
+            incomplete.append(
+                f"{model.name}: {missing} docs are missing "
+                f"({result.outcome.error or 'interrupted'}); the same command resumes"
+            )
+        sets = {r.task: r for r in result.records}
+        reference = _reference(model, args.baseline, gates, out, baselines, sets)
+        gated.append(compare(sets, reference, gates, vary))
+    for path in write_boards(Path(args.boards), board_sets(out, baselines), lineage(gates)):
+        print(f"wrote {path}")
+    return finish(args, gated, incomplete)
+
+
+def _changes(args: EvalArgs) -> dict[str, Any]:
+    return {key: value for key in ("engine", "path", "adapter") if (value := getattr(args, key))}
+
+
+def _check_ranges(args: EvalArgs, limit: int | None) -> None:
+    for key, value in (("limit", limit), ("repeats", args.repeats), ("window", args.window)):
+        if value is not None and value < 1:
+            raise UsageError(f"{key}={value}: must be 1 or more")
+
+
+def _reference(
+    model: Model,
+    baseline: str,
+    gates: Gates,
+    out: Path,
+    baselines: Path,
+    candidates: Mapping[str, RecordSet],
+) -> dict[str, RecordSet]:
+    """Records to compare with: baseline=, else the parent's, else the model's own frozen ones."""
+    if baseline:
+        return load_baseline(baseline, out, baselines)
+    wanted = gates.reference
+    names = {"parent": [model.parent, model.name], "self": [model.name]}.get(wanted, [wanted])
+    found: dict[str, RecordSet] = {}
+    for name in names:
+        if name and frozen_tasks(baselines / name):
+            for task in candidates:
+                if task not in found:
+                    try:
+                        found[task] = load_frozen(baselines / name, task)
+                    except NoBaselineError:
+                        continue
+    return found
+
+
+# --- compare --------------------------------------------------------------------------------
+
+
+def compare_command(args: CompareArgs) -> int:
+    """Compare stored records; no model is loaded."""
+    baselines, out = Path(args.baselines), Path(args.out)
+    if not args.model or not args.baseline:
+        raise UsageError("compare needs model= and baseline=")
+    vary = parse_vary(args.vary)
+    gates = load_gates(baselines, args.profile)
+    tasks = split(args.tasks)
+    try:
+        candidates = load_run(args.model, out, tasks)
+    except UsageError:
+        if not frozen_tasks(baselines / args.model) or "/" in args.model:
+            raise
+        candidates = load_baseline(args.model, out, baselines)
+        candidates = {t: r for t, r in candidates.items() if not tasks or t in tasks}
+    reference = load_baseline(args.baseline, out, baselines)
+    if not set(candidates) & set(reference):
+        raise NoBaselineError(
+            f"'{args.baseline}' has none of the tasks {', '.join(sorted(candidates))}"
+        )
+    gated = compare(candidates, reference, gates, vary)
+    incomplete = [f"{t}: {r.missing} docs are missing" for t, r in candidates.items() if r.missing]
+    return finish(args, [gated], incomplete)
+
+
+def lineage(gates: Gates) -> Any:
+    """How a board compares a row with its parent: on the main metric, weights free to differ."""
+
+    def delta(row: RecordSet, parent: RecordSet) -> Comparison | None:
+        if parent.missing or row.missing:
+            return None
+        main = str(row.info.get("metric", ""))
+        rule = replace(gates.fallback, metric=main, blocking=False)
+        only = Gates(gates.profile, ((row.task, "", rule),), rule, "parent")
+        vary = ("weights", "engine", "policy")
+        (line,) = compare({row.task: row}, {row.task: parent}, only, vary).lines
+        return line.comparison if line.comparison.delta is not None else None
+
+    return delta
+
+
+def finish(args: Gate, gated: Sequence[Gated], incomplete: Sequence[str]) -> int:
+    """Print the verdicts, write gate.json, return the exit code."""
+    lines = [line for g in gated for line in g.lines]
+    if lines:
+        print()
+        print(verdict_table(lines))
+    for line in lines:
+        if line.comparison.note:
+            c = line.comparison
+            print(f"  {c.task} {c.metric}: {one_line(c.note)}")
+    for text in incomplete:
+        print(f"incomplete: {one_line(text)}")
+    code, reason = worst(gated, bool(incomplete))
+    path = Path(args.gate) if args.gate else Path(args.out) / "gate.json"
+    body = {
+        "exit_code": code,
+        "reason": reason,
+        "profile": args.profile,
+        "incomplete": list(incomplete),
+        "comparisons": [
+            {**asdict(line.comparison), "blocking": line.rule.blocking} for line in lines
+        ],
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(body, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}; choose gate=FILE") from None
+    print(f"{reason} (exit code {code}, verdicts in {path})")
+    return code
+
+
+def verdict_table(lines: Sequence[Line]) -> str:
+    """Verdicts as a table: every number that the decision rests on."""
+    rows: list[list[str]] = []
+    for line in lines:
+        c = line.comparison
+        ends = f"[{c.interval[0]:+.3f}, {c.interval[1]:+.3f}]" if c.interval else "none"
+        rows.append(
+            [
+                c.task,
+                c.metric + ("" if line.rule.blocking else " (not blocking)"),
+                "" if c.delta is None else f"{c.delta:+.3f}",
+                "" if c.delta is None else ends,
+                str(c.n),
+                str(c.clusters),
+                "" if c.p_adjusted is None else f"{c.p_adjusted:.3g}",
+                "none" if c.mde is None else f"{c.mde:.3f}",
+                f"{c.margin:.3f}",
+                c.verdict,
+            ]
+        )
+    head = ["task", "metric", "delta", "95% interval", "n", "clusters", "p (Holm)", "MDE",
+            "margin", "verdict"]  # fmt: skip
+    return table(rows, head)
+
+
+def print_results(records: Sequence[RecordSet]) -> None:
+    """Print the metrics of each task with intervals, and what went wrong."""
+    for r in records:
+        summary = summarise(r)
+        print(f"\n{r.task} ({r.name}): {len(r.docs)} of {r.total} docs")
+        columns = [*(r.info.get("columns") or summary.estimates),
+                   *(r.info.get("context_columns") or ())]  # fmt: skip
+        for metric in columns:
+            if metric in summary.estimates:
+                print(f"  {metric:24} {cell(summary.estimates[metric])}")
+        if summary.reasons:
+            reasons = ", ".join(f"{k} {v}" for k, v in summary.reasons.items())
+            print(f"  {'reasons':24} {reasons}")
+        for flag in summary.flags:
+            print(f"  flag: {flag}")
+
+
+# --- the run store --------------------------------------------------------------------------
+
+
+def freeze_command(args: FreezeArgs) -> int:
+    """Freeze a finished run under baselines/NAME/."""
+    name = args.as_
+    if not args.run or not name:
+        raise UsageError("freeze needs run= and as=")
+    if "/" in name or name.startswith("."):
+        raise UsageError(f"as={name}: a baseline's name cannot contain '/' or start with '.'")
+    records = load_run(args.run, Path(args.out), split(args.tasks))
+    for task in records.values():
+        print(f"wrote {freeze(task, Path(args.baselines) / name, name)}")
+    return 0
+
+
+def runs_command(args: RunsArgs) -> int:
+    """List the stored runs, newest first."""
+    runs, broken = list_runs(Path(args.out))
+    rows = [
+        [r.run_id, r.model, r.created, r.status, ", ".join(f"{t} {n}" for t, n in r.tasks.items())]
+        for r in runs
+    ]
+    print(table(rows, ["run", "model", "created", "last invocation", "finished docs"]))
+    for line in broken:
+        print(f"unreadable: {one_line(line)}")
+    return 0
+
+
+def check_command(args: CheckArgs) -> int:
+    """Verify runs and frozen baselines; export one on request."""
+    out = Path(args.out)
+    folders = [find_run(args.run, out)] if args.run else find_runs(out)
+    problems = 0
+    for folder in folders:
+        try:
+            with Store.open(folder) as store:
+                found = store.inspect()
+                if args.export:
+                    print(f"wrote {store.export(Path(args.export))} records to {args.export}")
+        except StoreError as error:
+            problems += 1
+            print(f"bad  {one_line(str(error))}")
+            continue
+        problems += len(found.problems)
+        print(f"{'bad ' if found.problems else 'ok  '} {folder}: {found.samples} samples")
+        for problem in found.problems:
+            print(f"     {one_line(problem)}")
+    if not args.run:
+        problems += _check_baselines(Path(args.baselines))
+    return 2 if problems else 0
+
+
+def _check_baselines(folder: Path) -> int:
+    problems = 0
+    for baseline in sorted(p for p in folder.glob("*") if p.is_dir()):
+        for task in frozen_tasks(baseline):
+            try:
+                frozen = load_frozen(baseline, task)
+                print(f"ok   {baseline.name}/{task}: {len(frozen.docs)} docs")
+            except Exception as error:  # any damage is what this verb is for
+                problems += 1
+                print(f"bad  {one_line(str(error))}")
+    return problems
+
+
+def leaderboard_command(args: BoardArgs) -> int:
+    """Write the boards again; no model is loaded."""
+    baselines = Path(args.baselines)
+    gates = load_gates(baselines, "pr")
+    sets = board_sets(Path(args.out), baselines)
+    for path in write_boards(Path(args.boards), sets, lineage(gates)):
+        print(f"wrote {path}")
+    return 0
