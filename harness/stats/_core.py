@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats: TypeAlias = NDArray[np.float64]
+    Bools: TypeAlias = NDArray[np.bool_]
     Ints: TypeAlias = NDArray[np.int64]
     Values: TypeAlias = Sequence[float] | Floats
     Labels: TypeAlias = Sequence[Hashable]
