@@ -84,7 +84,12 @@ def normalise(text: str) -> str:
         >>> normalise(" 移交 车站。")
         '移交车站'
     """
-    return squeeze(visible(fold(text))).rstrip(FINAL_PUNCTUATION)
+    for _ in range(4):  # taking a space away may join a letter and its accent
+        folded = squeeze(visible(fold(text)))
+        if folded == text:
+            break
+        text = folded
+    return text.rstrip(FINAL_PUNCTUATION)
 
 
 def units(text: str) -> list[str]:
