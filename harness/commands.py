@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -57,6 +58,7 @@ def evaluate_command(args: EvalArgs) -> int:
         expand(tasks or model.tasks, entries)
     if args.baseline:
         load_baseline(args.baseline, out, baselines)  # unknown: say so before generating
+    os.environ.setdefault("TQDM_DISABLE", "1")  # lm-eval's bars; read once, when it is imported
     from harness.evaluate import Settings, evaluate
 
     settings = Settings(
@@ -184,10 +186,13 @@ def finish(args: Gate, gated: Sequence[Gated], incomplete: Sequence[str]) -> int
     if lines:
         print()
         print(verdict_table(lines))
+    notes: dict[str, list[str]] = {}
     for line in lines:
-        if line.comparison.note:
-            c = line.comparison
-            print(f"  {c.task} {c.metric}: {one_line(c.note)}")
+        c = line.comparison
+        if c.note:
+            notes.setdefault(c.note, []).append(f"{c.task} {c.metric}")
+    for note, places in notes.items():
+        print(f"note: {one_line(note)} ({', '.join(places)})")
     for text in incomplete:
         print(f"incomplete: {one_line(text)}")
     code, reason = worst(gated, bool(incomplete))

@@ -197,7 +197,14 @@ def _case(
             f"{len(pairs)} docs in common of {candidate.selected} and {baseline.selected}"
         )
     identical = _identical(pairs) and missing is None
-    mde = _mde([clusters[i] for i in whole] if clusters else None, len(whole), rule, tests)
+    known = [_number(x) for i in whole for x in ranges[i]]
+    sizes = power.cluster_sizes([clusters[i] for i in whole]) if clusters else None
+    mde = None
+    if all(0 <= v <= 1 for v in known):  # a drop in points; lengths have no such scale
+        mde = power.mde(
+            len(whole), sizes, alpha=rule.alpha, tests=tests, margin=rule.margin,
+            repeats=candidate.repeats,
+        )  # fmt: skip
     interval = None
     if result.low is not None and result.high is not None:
         interval = (result.low, result.high)

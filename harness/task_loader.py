@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +56,7 @@ class LoadedTask:
 
 
 def quiet_lm_eval() -> None:
-    """Keep lm-eval's and datasets' logs and bars off the terminal; ours are enough."""
-    os.environ.setdefault("TQDM_DISABLE", "1")
+    """Keep the libraries' logs off the terminal; ours are enough."""
     for name in ("lm_eval", "lm-eval", "datasets", "evaluate", "transformers"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
