@@ -4,13 +4,13 @@ Applied to every task. The rule that repeated or excess output counts as wrong i
 railway report's (III.B, with its examples in appendices X.A and X.B); the thresholds are ours,
 fixed here, deterministic, and linear in the length of the text.
 
-A loop is a stretch in which a unit follows itself at least `MIN_REPEATS` times in a row. It is
-looked for at three grains, since a loop may close on a sentence, a clause or a few words:
+A loop is a stretch in which a unit stands several times in a row. It is looked for at three
+grains, since a loop may close on a sentence, a clause or a few words:
 
-    grain      longest unit      least weight of the whole stretch
-    sentence   12 sentences      30
-    clause     32 clauses        50
-    word       24 words          50
+    grain      longest unit    times    least weight of the whole stretch
+    sentence   12 sentences      3      30
+    clause     32 clauses        3      50
+    word       24 words          4      50
 
 Weight counts letters, a CJK character as two; digits and punctuation weigh nothing, so tables,
 matrices and rulers are left alone (unless one mark repeats 200 times). Beside loops, a sentence
@@ -37,8 +37,6 @@ REASONS = (
     "empty_output",
 )
 """The vocabulary, in the order in which reasons are given."""
-
-MIN_REPEATS = 3
 
 _SENTENCE_END = re.compile(r"[。！？!?;；\n]+|\.(?=\s|$)|</?\w{1,20}>")
 _CLAUSE_END = re.compile(r"[。！？!?;；\n,，、:：]+|\.(?=\s|$)|</?\w{1,20}>")
@@ -103,9 +101,9 @@ def repeats(text: str) -> bool:
     text = fold(text)
     sentences = _pieces(_SENTENCE_END, text)
     return (
-        _loops(sentences, longest=12, least=30)
-        or _loops(_pieces(_CLAUSE_END, text), longest=32, least=50)
-        or _loops(_WORD.findall(text), longest=24, least=50)
+        _loops(sentences, longest=12, times=3, least=30)
+        or _loops(_pieces(_CLAUSE_END, text), longest=32, times=3, least=50)
+        or _loops(_WORD.findall(text), longest=24, times=4, least=50)
         or _comes_back(sentences, *_OFTEN)
         or _comes_back([_DIGITS.sub("0", s) for s in sentences], *_NUMBERED)
         or _ONE_MARK.search(text) is not None
@@ -121,13 +119,13 @@ def _weight(piece: str) -> int:
     return len(_LETTERS.findall(piece)) + len(_CJK.findall(piece))
 
 
-def _loops(pieces: Sequence[str], longest: int, least: int) -> bool:
+def _loops(pieces: Sequence[str], longest: int, times: int, least: int) -> bool:
     """Whether some unit of up to `longest` pieces follows itself often and heavily enough.
 
     For each period p, the places where piece i equals piece i - p are marked at C speed; a run
-    of (MIN_REPEATS - 1) * p marks is MIN_REPEATS units in a row.
+    of (times - 1) * p marks is that many units in a row.
     """
-    if len(pieces) < MIN_REPEATS:
+    if len(pieces) < times:
         return False
     ids: dict[str, int] = {}
     row = [ids.setdefault(piece, len(ids)) for piece in pieces]
@@ -135,9 +133,9 @@ def _loops(pieces: Sequence[str], longest: int, least: int) -> bool:
         return False
     weights = [_weight(piece) for piece in ids]
     total = list(accumulate((weights[i] for i in row), initial=0))
-    for period in range(1, min(longest, len(row) // MIN_REPEATS) + 1):
+    for period in range(1, min(longest, len(row) // times) + 1):
         same = bytes(map(eq, row[period:], row))
-        for run in re.finditer(rb"\x01{%d,}" % ((MIN_REPEATS - 1) * period), same):
+        for run in re.finditer(rb"\x01{%d,}" % ((times - 1) * period), same):
             if total[run.end() + period] - total[run.start()] >= least:
                 return True
     return False

@@ -62,6 +62,8 @@ USABLE = {
         f"{word} as the formula says. "
         for i, word in enumerate(("exactly", "again", "just", "precisely", "indeed", "still"))
     ),
+    "a title, thrice": "Robert Anderson Van Wyck Robert Anderson Van Wyck Robert Anderson Van Wyck "
+    "(1849 to 1918) was the first mayor of New York City after the consolidation.",
     "a rule": "Title\n" + "-" * 80 + "\nText",
 }
 
