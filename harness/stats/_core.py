@@ -4,7 +4,8 @@ The formula is the linearised ("CR1") variance of a weighted mean. With one doc 
 is the familiar s^2 / n, with docs grouped by page it is the cluster-robust variance, with
 strata it is the stratified one: sum over strata of G/(G - 1) * sum over clusters of u_g^2,
 where u_g adds up weight * (value - stratum mean) over the docs of cluster g.
-Source: Cameron and Miller, "A Practitioner's Guide to Cluster-Robust Inference" (2015).
+Sources: Cameron and Miller, "A Practitioner's Guide to Cluster-Robust Inference" (2015); for
+the effective number of clusters Carter, Schnepel and Steigerwald (2017).
 
 numpy and scipy are imported when called: `import harness.stats` has to stay cheap.
 """
@@ -40,7 +41,9 @@ class Spread:
     Attributes:
         mean: Weighted mean.
         se: Standard error, None with fewer than two units.
-        df: Degrees of freedom: units less strata, at least 1.
+        df: Degrees of freedom: effective units less strata, at least 1. Units of unequal size
+            count for fewer, (sum m)^2 / sum m^2: a page with half of all docs makes the
+            variance as uncertain as if there were few pages.
         units: Number of independent units (docs, or clusters of docs).
         kish: Kish's effective number of docs, 1 / sum of squared weights; n at equal weights.
         sums: Weighted sum of the values of each unit, uncentred (shape `units`).
@@ -48,7 +51,7 @@ class Spread:
 
     mean: float
     se: float | None
-    df: int
+    df: float
     units: int
     kish: float
     sums: Floats
@@ -175,6 +178,7 @@ def spread(
     first = np.unique(unit, return_index=True)[1]
     of_unit = stratum[first]
     size = np.bincount(of_unit)
+    share = np.bincount(unit, w)
     g = residual.size
     with np.errstate(divide="ignore"):
         factor = np.where(size > 1, size / (size - 1.0), 0.0)
@@ -186,7 +190,7 @@ def spread(
     return Spread(
         mean=mean,
         se=math.sqrt(variance) if g > 1 else None,
-        df=max(1, g - size.size),
+        df=max(1.0, round(1.0 / float(share @ share) - size.size, 9)),
         units=g,
         kish=1.0 / float(w @ w),
         sums=np.bincount(unit, w * values).astype(np.float64),

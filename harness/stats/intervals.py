@@ -157,7 +157,7 @@ def macro_estimate(
         return Estimate(s.mean, s.se, low, high, x.size, n, level, f"joint {method}")
     half = _core.t_quantile(tail, s.df) * s.se
     return Estimate(
-        s.mean, s.se, s.mean - half, s.mean + half, x.size, n, level, f"joint CR1 t({s.df})"
+        s.mean, s.se, s.mean - half, s.mean + half, x.size, n, level, f"joint CR1 t({s.df:.3g})"
     )
 
 
@@ -219,7 +219,7 @@ def _interval(
     low, high = s.mean - half, s.mean + half
     if bounded:
         low, high = max(0.0, low), min(1.0, high)
-    return low, high, f"{name}t({s.df})", ""
+    return low, high, f"{name}t({s.df:.3g})", ""
 
 
 def _near_end(s: Spread, n: int) -> bool:

@@ -258,7 +258,7 @@ def _mean_difference(
         p_regressed = _core.t_cdf(s.mean / s.se, s.df)
         p = 2 * min(p_regressed, 1 - p_regressed)
         test = ("CR1 " if clustered else "") + ("stratified " if stratified else "")
-        test = f"{test}t({s.df})"
+        test = f"{test}t({s.df:.3g})"
         second, second_p, why = "cluster sign-flip" if clustered else "", flip, ""
     return PairedResult(
         n=diff.size,

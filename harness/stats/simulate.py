@@ -96,9 +96,9 @@ def regressed(design: Design, drop: float) -> float:
         )
         return float(_core.special().ndtr((drop - reach) / se))
     x = _draw(design, drop)
-    df = x.units - 1
-    if df < 1:
+    if x.units < 2:
         return 0.0
+    df = _df(design)
     # Where few units differ, the sign-flip cannot reach .05: such runs are not called.
     enough = x.differing >= _few(design)
     wide = _core.t_quantile(1 - design.alpha / 2, df) * x.se
@@ -118,9 +118,9 @@ def passed(design: Design, drop: float) -> float:
         reach = design.margin - _core.normal_quantile(1 - design.alpha / 2) * se
         return float(_core.special().ndtr((reach - drop) / se))
     x = _draw(design, drop)
-    df = x.units - 1
-    if df < 1:
+    if x.units < 2:
         return 0.0
+    df = _df(design)
     t = _core.t_quantile(1 - design.alpha / 2, df)
     z = _core.normal_quantile(1 - design.alpha / 2)
     enough = (x.differing >= _few(design)) & (x.se > 0)
@@ -139,6 +139,13 @@ def passed(design: Design, drop: float) -> float:
 
 def _units(design: Design) -> int:
     return design.n if design.sizes is None else len(design.sizes)
+
+
+def _df(design: Design) -> float:
+    """Effective number of units less 1, as `_core.spread` counts them."""
+    if design.sizes is None:
+        return design.n - 1.0
+    return max(1.0, design.n / mean_size(design.sizes) - 1)
 
 
 def _noise(design: Design) -> float:
@@ -165,7 +172,7 @@ def _draw(design: Design, drop: float) -> Draws:
 
     sizes = np.ones(design.n, dtype=np.int64) if design.sizes is None else np.array(design.sizes)
     g, k = sizes.size, design.repeats
-    replicates = int(np.clip(CELLS // g, 400, REPLICATES))
+    replicates = 2 * int(np.clip(CELLS // g, 400, REPLICATES) // 2)
     rng = np.random.default_rng(_core.SEED)
     noise = _noise(design)
     lose, gain = rates(design.discordance - noise, drop)
@@ -174,7 +181,8 @@ def _draw(design: Design, drop: float) -> Draws:
         chance = np.broadcast_to(np.array([lose, gain, max(0.0, 1 - lose - gain)]), (*cells, 3))
     else:
         rho = _copula(round(lose, 6), round(gain, 6), design.icc)
-        lost_c, gained_c = _conditional(rng.standard_normal((replicates, g)), rho, lose, gain)
+        z = rng.standard_normal((replicates // 2, g))
+        lost_c, gained_c = _conditional(np.concatenate([z, -z]), rho, lose, gain)
         rest = np.maximum(0.0, 1 - lost_c - gained_c)
         chance = np.stack([lost_c, gained_c, rest], axis=-1)
         chance /= chance.sum(axis=-1, keepdims=True)
