@@ -57,7 +57,18 @@ def sampling_to_json(sampling: Sampling) -> dict[str, Any]:
 
 def doc_to_json(doc: Doc) -> dict[str, Any]:
     """A doc with its passages."""
-    return asdict(doc) | {"targets": list(doc.targets), "meta": dict(doc.meta)}
+    return {
+        "id": doc.id,
+        "question": doc.question,
+        "targets": list(doc.targets),
+        "passages": [
+            {"doc_id": p.doc_id, "text": p.text, "score": p.score, "title": p.title, "page": p.page}
+            for p in doc.passages
+        ],
+        "cluster": doc.cluster,
+        "stratum": doc.stratum,
+        "meta": dict(doc.meta),
+    }
 
 
 def doc_from_json(data: dict[str, Any]) -> Doc:

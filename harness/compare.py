@@ -182,7 +182,8 @@ def _case(
         level,
     )
     missing = None
-    notes: list[str] = [result.note] if result.note else []
+    identical = _identical(pairs)
+    notes: list[str] = [result.note] if result.note and not identical else []
     if len(whole) < len(pairs):
         unscored = len(pairs) - len(whole)
         notes.append(f"{unscored} docs are missing or unscored: bounded by best and worst case")
@@ -196,7 +197,7 @@ def _case(
         notes.append(
             f"{len(pairs)} docs in common of {candidate.selected} and {baseline.selected}"
         )
-    identical = _identical(pairs) and missing is None
+    identical = identical and missing is None
     known = [_number(x) for i in whole for x in ranges[i]]
     sizes = power.cluster_sizes([clusters[i] for i in whole]) if clusters else None
     mde = None
@@ -206,7 +207,7 @@ def _case(
             repeats=candidate.repeats,
         )  # fmt: skip
     interval = None
-    if result.low is not None and result.high is not None:
+    if result.low is not None and result.high is not None and not identical:
         interval = (result.low, result.high)
     draft = replace(
         blank,

@@ -29,7 +29,7 @@ from harness.rollouts.driver import Driver
 from harness.schema import Engine, Model
 from harness.scoring import task_scorer
 from harness.store import Store
-from harness.task_loader import LoadedTask, effective_sampling, load_tasks
+from harness.task_loader import LoadedTask, effective_sampling, load_tasks, task_manager
 
 _PACKAGES = (
     "checkrail", "lm-eval", "datasets", "numpy", "scipy", "torch", "transformers", "peft",
@@ -128,7 +128,9 @@ def evaluate(
     entries = catalog(settings.tasks_folder)
     tasks = expand(names, entries)
     for name in tasks:
-        policy(settings.policy or model.policy or entries[name].metadata.get("policy", ""))
+        policy(
+            settings.policy or model.policy or entries[name].metadata.get("policy", "single_turn")
+        )
     identity = run_identity(model, settings, engine)
     run_id = codec.sha(identity)[:10]
     builder = {"retriever": settings.retriever} if settings.retriever else {}
@@ -136,10 +138,15 @@ def evaluate(
     if data is not None:
         builder["data"] = str(data)
     with progress.step("tasks", f"{model.name}: loading {len(tasks)} tasks"):
+        manager = task_manager(settings.tasks_folder, builder)
         loaded = load_tasks(
-            tasks, entries, settings.tasks_folder,
-            settings=builder, limit=settings.limit, repeats=settings.repeats,
-        )  # fmt: skip
+            tasks,
+            entries,
+            manager=manager,
+            settings=builder,
+            limit=settings.limit,
+            repeats=settings.repeats,
+        )
     plans = {t.name: _plan(t, model, settings, identity) for t in loaded}
     folder = run_folder(settings.out, model.name, run_id)
     if settings.fresh:
@@ -147,21 +154,22 @@ def evaluate(
     meta = {"run_id": run_id, "model": model.name, "identity": identity,
             "card": dataclasses.asdict(model)}  # fmt: skip
     with Store.create(folder, meta) as store:
-        return _run(store, model, settings, loaded, plans, engine, progress, run_id)
+        return _run(store, model, settings, manager, loaded, plans, engine, progress)
 
 
 def _run(
     store: Store,
     model: Model,
     settings: Settings,
+    manager: Any,
     loaded: Sequence[LoadedTask],
     plans: Mapping[str, TaskPlan],
     engine: Engine | None,
     progress: Progress,
-    run_id: str,
 ) -> Result:
     from lm_eval.evaluator import simple_evaluate
 
+    run_id = str(store.meta()["run_id"])
     opened: list[Engine] = []
 
     def open_driver() -> Driver:
@@ -185,6 +193,7 @@ def _run(
             model=lm,
             model_args={"pretrained": model.name},
             tasks=[t.task for t in loaded],
+            task_manager=manager,
             bootstrap_iters=0,
             log_samples=False,
             apply_chat_template=True,

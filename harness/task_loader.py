@@ -61,11 +61,24 @@ def quiet_lm_eval() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
+def task_manager(folder: Path, settings: Mapping[str, Any]) -> Any:
+    """lm-eval's TaskManager over one folder; its own 14,000 tasks stay out (10 seconds).
+
+    Args:
+        folder: The tasks folder.
+        settings: Given to the builders (retriever, data, ...), over the YAML's metadata.
+    """
+    quiet_lm_eval()
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager(include_path=[str(folder)], include_defaults=False, metadata=dict(settings))
+
+
 def load_tasks(
     names: Sequence[str],
     entries: Mapping[str, Entry],
-    folder: Path,
     *,
+    manager: Any,
     settings: Mapping[str, Any],
     limit: int | None = None,
     repeats: int | None = None,
@@ -75,8 +88,8 @@ def load_tasks(
     Args:
         names: Single tasks (groups are expanded by `catalog.expand`).
         entries: The catalogue of the same folder.
-        folder: The tasks folder.
-        settings: Given to the builders (retriever, data, ...), over the YAML's metadata.
+        manager: From `task_manager`, with the same settings.
+        settings: What the builders were given.
         limit: Docs a task at most: a nested seeded sample, not the first n.
         repeats: Samples a doc; None takes the task's own.
 
@@ -84,12 +97,6 @@ def load_tasks(
         DataError: A data set is missing, empty, or has doubled ids.
         ConfigError: lm-eval does not accept the YAML.
     """
-    quiet_lm_eval()
-    from lm_eval.tasks import TaskManager
-
-    manager = TaskManager(
-        include_path=[str(folder)], include_defaults=False, metadata=dict(settings)
-    )
     return [
         _load(name, manager, entries[name], settings, limit=limit, repeats=repeats)
         for name in names
