@@ -292,7 +292,10 @@ def gguf_context_length(path: Path) -> int:
 def _gguf_value(stream: BinaryIO, kind: int) -> Any:
     """One metadata value; arrays are skipped, as nothing here needs one."""
     if kind == _GGUF_STRING:
-        return stream.read(struct.unpack("<Q", stream.read(8))[0]).decode("utf-8")
+        size = struct.unpack("<Q", stream.read(8))[0]
+        if size > 1 << 26:
+            raise ValueError(f"a string of {size} bytes")
+        return stream.read(size).decode("utf-8")
     if kind == _GGUF_ARRAY:
         item, count = struct.unpack("<IQ", stream.read(12))
         if item in _GGUF_FORMATS:

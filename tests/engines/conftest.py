@@ -42,7 +42,8 @@ def hf(card: Model) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def llamacpp(card: Model) -> Iterator[Any]:
     need("llamacpp")
-    engine = open_engine(dataclasses.replace(card, engine="llamacpp"))
+    # One thread: llama.cpp's threads spin, and crawl where other tests keep the cores busy.
+    engine = open_engine(dataclasses.replace(card, engine="llamacpp"), threads=1)
     yield engine
     engine.close()
 
