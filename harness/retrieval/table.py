@@ -45,6 +45,17 @@ def _oracle(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, A
     return Oracle(corpus, open_retriever(base, corpus, gold, **options), gold)
 
 
+def _published(
+    corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]
+) -> Retriever:
+    from harness.retrieval.published import Published
+
+    _known("published", Published, options)
+    if "rankings" not in options:
+        raise UsageError("retriever 'published' needs a ranking, which this task's data lacks")
+    return Published(corpus, options["rankings"])
+
+
 def _none(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.simple import NoRetrieval
 
@@ -56,6 +67,7 @@ RETRIEVERS = {
     "bm25": "BM25 (bm25s, Lucene's formula); options k1, b, method, idf, tokenizer",
     "rank_bm25": "BM25Okapi of rank_bm25, the reference; options k1, b, epsilon, tokenizer",
     "oracle": "the gold passage first, then another retriever's ranking; option base",
+    "published": "the ranking that was published with the data, where a task's data has one",
     "none": "no passages: what the model knows by itself",
 }
 """Name -> one line for the listing."""
@@ -64,6 +76,7 @@ _BUILDERS: dict[str, Builder] = {
     "bm25": _bm25,
     "rank_bm25": _rank_bm25,
     "oracle": _oracle,
+    "published": _published,
     "none": _none,
 }
 

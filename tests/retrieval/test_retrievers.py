@@ -156,8 +156,9 @@ def test_unknown_names_and_options_get_the_nearest_ones() -> None:
 
 
 def test_every_listed_retriever_opens() -> None:
+    needs = {"published": {"rankings": {"a": ["p1"]}}}
     for name in RETRIEVERS:
-        assert open_retriever(name, PLAN, {"a": "p1"}).fingerprint
+        assert open_retriever(name, PLAN, {"a": "p1"}, **needs.get(name, {})).fingerprint
 
 
 def test_top_1_3_and_5_come_from_one_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
