@@ -4,6 +4,9 @@ Its server batches continuously over `parallelism.requests` slots; every call bl
 slot has a thread. The server also listens on a free port of 127.0.0.1, which serves its
 tokenizer and chat template here.
 
+Greedy texts repeat exactly with one slot and `cache_prompt = false`. With more, what shares a
+batch or a cached prefix changes roundings, and near ties fall either way (benchmarks/README.md).
+
 Log-likelihood of a given text is not offered: llama.cpp's server returns no probabilities of
 prompt tokens. Use engine=hf for such tasks.
 """
