@@ -70,13 +70,13 @@ def run(session: nox.Session, *command: str) -> None:
 
 def engines(arguments: list[str]) -> list[str]:
     """Extras that the asked-for models need: read from their cards, or from engine=."""
-    given = dict(a.partition("=")[::2] for a in arguments)
+    given = {key: value for key, _, value in (a.partition("=") for a in arguments)}
     if given.get("engine"):
         kinds = {given["engine"]}
     elif given.get("model"):
         kinds = {_card_engine(name) for name in given["model"].split(",")}
     else:
-        kinds = {"llamacpp"}
+        kinds = {"hf"}  # the demo's
     return sorted({EXTRAS[k] for k in kinds if k in EXTRAS})
 
 

@@ -32,7 +32,7 @@ generation_kwargs: {do_sample: false, until: [], max_gen_toks: 256}
 metric_list: [{metric: joint_accuracy, aggregation: mean, higher_is_better: true}]
 metadata: {version: 1, about: x, board: overhead, scorer: rag, metric: joint_accuracy}
 """
-ROWS = '''
+ROWS = """
 import os
 import datasets
 from tasks.railway_demo import rows
@@ -46,7 +46,7 @@ def build(**_):
         for i in range(int(os.environ["OVERHEAD_DOCS"]))
     ]
     return {"test": datasets.Dataset.from_list(made)}
-'''
+"""
 
 
 class Instant:

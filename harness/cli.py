@@ -267,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _gate_of_failure(arguments: Sequence[str], code: int, message: str) -> None:
     """Write gate.json for a command that failed: a stale pass must not be read as this one."""
-    given = dict(a.partition("=")[::2] for a in arguments)
+    given = {key: value for key, _, value in (a.partition("=") for a in arguments)}
     path = Path(given.get("gate") or Path(given.get("out") or paths.RUNS) / "gate.json")
     body = {"exit_code": code, "error": message, "comparisons": []}
     try:

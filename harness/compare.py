@@ -169,9 +169,7 @@ def _case(
         )
         for ours, theirs in pairs
     ]
-    whole = [
-        i for i, (b, c) in enumerate(ranges) if isinstance(b, float) and isinstance(c, float)
-    ]
+    whole = [i for i, (b, c) in enumerate(ranges) if isinstance(b, float) and isinstance(c, float)]
     if not whole:
         return without("incomplete", f"no doc has '{rule.metric}' on both sides")
     result = paired.paired(
@@ -194,9 +192,7 @@ def _case(
             [b for b, _ in ranges], [c for _, c in ranges], clusters, strata, level
         )
     if len(pairs) < max(candidate.selected, baseline.selected):
-        notes.append(
-            f"{len(pairs)} docs in common of {candidate.selected} and {baseline.selected}"
-        )
+        notes.append(f"{len(pairs)} docs in common of {candidate.selected} and {baseline.selected}")
     identical = identical and missing is None
     known = [_number(x) for i in whole for x in ranges[i]]
     sizes = power.cluster_sizes([clusters[i] for i in whole]) if clusters else None

@@ -236,8 +236,8 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
     """
     if engine is not None:
         weights, kind = engine.fingerprint, "given"
-    elif model.engine == "none":
-        weights, kind = "none", "none"
+    elif model.engine in ("none", "scripted"):
+        weights = kind = model.engine
     else:
         weights = weights_fingerprint(resolve(model))
         if model.adapter:

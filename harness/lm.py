@@ -88,8 +88,6 @@ class HarnessLM(LM):
         progress: Told of every sample.
     """
 
-    tokenizer_name = "checkrail"  # lm-eval asks for it; prompts are not tokenised there
-
     def __init__(
         self,
         store: Store,
@@ -103,6 +101,11 @@ class HarnessLM(LM):
         self._open_driver = open_driver
         self._progress = progress
         self.outcome = Outcome()
+
+    @property
+    def tokenizer_name(self) -> str:
+        """lm-eval asks for it; prompts are not tokenised there."""
+        return "checkrail"
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
@@ -252,6 +255,3 @@ def _rescored(record: Record, verdicts: Sequence[Verdict], score: Score | None) 
         tuple(verdicts),
         score,
     )
-
-
-

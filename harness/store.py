@@ -457,9 +457,7 @@ class Store:
                 prompt_sha,
                 codec.rollout_from_row(doc_id, repeat, body, ids, logprobs),
                 tuple(codec.verdict_from_json(v) for v in json.loads(verdicts)),
-                None
-                if metrics is None
-                else Score(json.loads(metrics), tuple(json.loads(reasons))),
+                None if metrics is None else Score(json.loads(metrics), tuple(json.loads(reasons))),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(

@@ -36,7 +36,7 @@ def keys(result):
 
 def test_every_tasks_own_gold_answers_score_one(tmp_path):
     for name, entry in catalog(paths.TASKS).items():
-        if entry.members or entry.metadata.get("data"):
+        if entry.members or entry.metadata.get("dataset"):
             continue
         result, _ = run(tmp_path, tasks=(name,))
         (records,) = result.records

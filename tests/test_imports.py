@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-BASE = {"schema", "errors", "http", "codec", "paths"}
+BASE = {"schema", "errors", "http", "codec", "paths", "data"}
 """What everything may import."""
 
 ALLOWED = {
@@ -16,6 +16,7 @@ ALLOWED = {
     "paths": set(),
     "http": {"errors"},
     "codec": {"schema"},
+    "data": {"errors", "paths"},
     "engines": BASE,
     "retrieval": BASE,
     "scoring": BASE,

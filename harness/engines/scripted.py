@@ -43,8 +43,8 @@ class ScriptedEngine:
         replies: A list, played in the order of the calls (an error once it is used up); a
             mapping from a substring of the prompt's text to the reply (the first key that
             occurs; "" matches all); a function of prompt and sampling; or a `Model`, whose flag
-            `reply` is then always said. A reply that is an exception is raised, a `Completion`
-            is returned as it is.
+            `reply` is then always said, after `latency` seconds. A reply that is an exception
+            is raised, a `Completion` is returned as it is.
         latency: Seconds before each reply, or a function of the 0-based call number.
         fail_every: Every n-th call raises an EngineError; 0 for none.
         likelihood: (context, continuation) -> (log-likelihood, greedy). By default -1 for each
@@ -72,6 +72,7 @@ class ScriptedEngine:
             if not isinstance(fixed, str):
                 raise UsageError(f"{replies.name}: engine 'scripted' needs the flag reply = TEXT")
             context_length = replies.context_length or context_length
+            latency = float(replies.flags.get("latency", 0.0))
             replies = {"": fixed}
         self.fingerprint = fingerprint
         self.capabilities = frozenset(

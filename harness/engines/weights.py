@@ -52,7 +52,7 @@ def resolve(model: Model) -> Path:
         UsageError: Nothing is there; the message says how to give weights.
     """
     if not model.path:
-        raise UsageError(f"{model.name}: engine '{model.engine}' needs path= (weights)")
+        raise UsageError(f"{model.name}: its card names no weights; {_how(model.name)}")
     if model.path.startswith(PACKAGE):
         return _package_file(model.name, model.path)
     path = Path(model.path).expanduser()
@@ -66,8 +66,8 @@ def resolve(model: Model) -> Path:
 
 def _how(name: str) -> str:
     return (
-        f"give a folder or GGUF file (model={name} path=...), a server (engine=openai "
-        f"endpoint=...), or a hub mirror (HF_ENDPOINT=https://...)"
+        f"give a folder or GGUF file (model={name} path=... engine=hf or llamacpp), "
+        "or a hub mirror (HF_ENDPOINT=https://...)"
     )
 
 

@@ -261,7 +261,7 @@ def _formatted(answer: str, passage: Passage | None) -> str:
 
 
 def _dropped(doc_id: str, every: int) -> bool:
-    digest = hashlib.sha256(f"extractive-drop:{doc_id}".encode("utf-8", "surrogatepass")).digest()
+    digest = hashlib.sha256(f"extractive-lossy:{doc_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % every == 0
 
 

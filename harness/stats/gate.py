@@ -46,7 +46,7 @@ needs no correction: a checkpoint passes only if every blocking test does.
 """
 
 EXIT_CODES = (
-    (10, "a blocking test regressed, even if every missing sample were right"),
+    (10, "a blocking test regressed, and no missing sample can change that"),
     (3, "samples are missing; the same command resumes"),
     (12, "a blocking test is not comparable"),
     (13, "no baseline where the gate demands one"),

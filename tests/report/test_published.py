@@ -77,11 +77,11 @@ def test_every_table_names_its_source_and_its_metrics_and_no_address(tables, nam
     [
         ("railway_table1", "Qwen3-8B / top-5", "railway.answer_recall_published", "0.316"),
         ("railway_table1", "Qwen3-8B / top-1", "railway.output_tokens", "267.0"),
-        ("railway_table2", "Qwen3-8B", "railway_top1.output_tokens", "267.00"),
+        ("railway_table2", "Qwen3-8B", "railway_rag_top1.output_tokens", "267.00"),
         (
             "railway_table2",
             "Qwen3-8B-SFT-RL / LoRA on 100, GRPO on 390",
-            "railway_top5.answer_accuracy",
+            "railway_rag_top5.answer_accuracy",
             "0.6044",
         ),
         ("r1_searcher_table1", "Stage 2 / 2WikiMultiHopQA", "difficult.samples", "2500"),

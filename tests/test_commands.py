@@ -1,0 +1,236 @@
+"""eval, freeze, compare, check and leaderboard through the command line, in one process."""
+
+import gzip
+import json
+import shutil
+import sqlite3
+
+import pytest
+
+from harness import cli, paths
+from harness.store import FILE
+
+
+class Bench:
+    """A folder of runs, baselines and boards, and a way to run commands in it."""
+
+    def __init__(self, root):
+        self.root = root
+        self.out, self.baselines, self.boards = root / "runs", root / "baselines", root / "boards"
+        self.baselines.mkdir()
+        for name in ("extractive", "extractive-lossy"):
+            (self.baselines / name).mkdir()
+            shutil.copy(paths.BASELINES / name / "card.toml", self.baselines / name)
+        shutil.copy(paths.BASELINES / "gates.toml", self.baselines)
+
+    def __call__(self, verb, *arguments):
+        where = [f"out={self.out}", f"baselines={self.baselines}"]
+        if verb in ("eval", "leaderboard"):
+            where.append(f"boards={self.boards}")
+        return cli.main([verb, *arguments, *where])
+
+    def gate(self):
+        return json.loads((self.out / "gate.json").read_text("utf-8"))
+
+    def run(self, name):
+        return next(p for p in self.out.iterdir() if p.name.startswith(name + "-"))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """Extractive frozen in full; a lossy run and a five-doc run beside it."""
+    made = Bench(tmp_path_factory.mktemp("bench"))
+    assert made("eval", "model=extractive") == 0
+    assert made("freeze", "run=extractive", "as=extractive") == 0
+    made("eval", "model=extractive-lossy", "vary=policy")
+    return made
+
+
+def test_a_run_against_itself_is_identical(bench):
+    assert bench("compare", "model=extractive", "baseline=extractive") == 0
+    assert {c["verdict"] for c in bench.gate()["comparisons"]} == {"identical"}
+
+
+def test_a_reader_that_drops_every_third_answer_regresses(bench, capsys):
+    code = bench("compare", "model=extractive-lossy", "baseline=extractive", "vary=policy")
+    assert code == 10
+    worst = [c for c in bench.gate()["comparisons"] if c["verdict"] == "regressed"]
+    assert worst
+    for c in worst:
+        assert c["metric"] == "joint_accuracy"
+        assert c["delta"] < 0
+        assert c["interval"][1] < 0
+        assert c["clusters"] == 20
+        assert 0 < c["mde"] < 1
+    shown = capsys.readouterr().out
+    for word in ("railway_demo_top5", "joint_accuracy", "regressed", "20", "MDE"):
+        assert word in shown
+
+
+def test_five_docs_decide_nothing(bench, tmp_path):
+    small = Bench(tmp_path)
+    shutil.copytree(bench.baselines / "extractive", small.baselines / "base")
+    small("eval", "model=extractive-lossy", "limit=5", "baseline=base", "vary=policy")
+    ask = ("compare", "model=extractive-lossy", "baseline=base", "vary=policy")
+    assert small(*ask, "profile=pr") == 0
+    assert "inconclusive" in {c["verdict"] for c in small.gate()["comparisons"]}
+    assert small(*ask, "profile=release") == 11
+
+
+def test_another_retriever_is_not_comparable_unless_varied(bench, capsys):
+    assert bench("eval", "model=extractive", "retriever=rank_bm25") == 12
+    assert "retriever differs" in capsys.readouterr().out
+    notes = {c["note"] for c in bench.gate()["comparisons"]}
+    assert all("retriever" in note for note in notes)
+    run = bench.run("extractive")
+    newest = max(bench.out.glob("extractive-*"), key=lambda p: (p / FILE).stat().st_mtime)
+    assert bench("compare", f"model={newest.name}", "baseline=extractive") == 12
+    code = bench("compare", f"model={newest.name}", "baseline=extractive", "vary=retriever")
+    assert code in (0, 10)
+    assert run.exists()
+
+
+def test_an_unknown_baseline_is_13_with_the_nearest_name(bench, capsys):
+    assert bench("compare", "model=extractive-lossy", "baseline=extractve") == 13
+    assert "did you mean extractive" in capsys.readouterr().err
+    assert bench.gate()["exit_code"] == 13
+
+
+def test_a_missing_baseline_fails_a_release_and_not_a_pull_request(tmp_path):
+    bare = Bench(tmp_path)
+    assert bare("eval", "model=extractive", "limit=2", "profile=pr") == 0
+    assert bare("eval", "model=extractive", "limit=2", "profile=release") == 13
+
+
+def test_missing_samples_are_3_and_bounded_by_best_and_worst_case(bench, tmp_path):
+    run = next(p for p in bench.out.glob("extractive-lossy-*"))
+    copy = tmp_path / "runs" / run.name
+    shutil.copytree(run, copy)
+    db = sqlite3.connect(copy / FILE)
+    db.execute("DELETE FROM samples WHERE doc_id LIKE '%q1'")
+    db.execute("UPDATE tasks SET complete = 0")
+    db.commit()
+    db.close()
+    arguments = [f"out={tmp_path / 'runs'}", f"baselines={bench.baselines}"]
+    ask = ["compare", f"model={run.name}", "baseline=extractive", "vary=policy", *arguments]
+    assert cli.main(ask) == 3
+    verdicts = json.loads((tmp_path / "runs" / "gate.json").read_text("utf-8"))["comparisons"]
+    assert {"incomplete"} == {c["verdict"] for c in verdicts if c["blocking"]}
+
+
+def test_a_regression_that_no_missing_sample_can_mend_outranks_3(bench, tmp_path):
+    run = next(p for p in bench.out.glob("extractive-lossy-*"))
+    copy = tmp_path / "runs" / run.name
+    shutil.copytree(run, copy)
+    db = sqlite3.connect(copy / FILE)
+    db.execute("UPDATE samples SET metrics = json_set(metrics, '$.joint_accuracy', 0.0)")
+    db.execute("DELETE FROM samples WHERE doc_id = 'demo-test-p02-q1'")
+    db.execute("UPDATE tasks SET complete = 0")
+    db.commit()
+    db.close()
+    arguments = [f"out={tmp_path / 'runs'}", f"baselines={bench.baselines}"]
+    ask = ["compare", f"model={run.name}", "baseline=extractive", "vary=policy", *arguments]
+    assert cli.main(ask) == 10
+
+
+def test_freezing_the_same_run_gives_the_same_bytes(bench, tmp_path):
+    bench("freeze", "run=extractive-lossy", "as=one")
+    first = {p.name: p.read_bytes() for p in (bench.baselines / "one").iterdir()}
+    bench("freeze", "run=extractive-lossy", "as=one")
+    assert first == {p.name: p.read_bytes() for p in (bench.baselines / "one").iterdir()}
+    shutil.rmtree(bench.baselines / "one")
+
+
+def test_a_frozen_baseline_holds_no_text_of_the_data(bench):
+    path = bench.baselines / "extractive" / "railway_demo_top1.jsonl.gz"
+    line = json.loads(gzip.decompress(path.read_bytes()).splitlines()[1])
+    assert set(line) == {
+        "id", "cluster", "stratum", "prompt_sha", "repeat", "output", "finish", "reasons",
+        "metrics", "completion_tokens",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "line"])
+def test_a_damaged_baseline_is_one_line_and_exit_code_2(bench, tmp_path, capsys, damage):
+    copy = tmp_path / "baselines"
+    shutil.copytree(bench.baselines, copy)
+    path = copy / "extractive" / "railway_demo_top1.jsonl.gz"
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:300])
+    elif damage == "text":
+        path.write_bytes(b"hello")
+    else:
+        lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+        with gzip.open(path, "wt", encoding="utf-8") as out:
+            out.write("\n".join([*lines[:3], "{", *lines[4:]]))
+    ask = ["compare", "model=extractive-lossy", "baseline=extractive", "vary=policy"]
+    code = cli.main([*ask, f"out={bench.out}", f"baselines={copy}"])
+    err = capsys.readouterr().err
+    assert code == 2
+    assert "railway_demo_top1" in err
+    assert err.count("\n") == 1
+    if damage == "line":
+        assert "line 4" in err
+
+
+def test_boards_are_written_again_byte_for_byte(bench):
+    bench("leaderboard")
+    first = {p.name: p.read_bytes() for p in bench.boards.iterdir()}
+    assert {"README.md", "railway_demo.md"} <= set(first)
+    bench("leaderboard")
+    assert first == {p.name: p.read_bytes() for p in bench.boards.iterdir()}
+
+
+def test_the_board_shows_parent_deltas_clusters_and_intervals(bench):
+    bench("leaderboard")
+    text = (bench.boards / "railway_demo.md").read_text("utf-8")
+    lossy = next(x for x in text.splitlines() if x.startswith("| extractive-lossy"))
+    assert "regressed" in lossy
+    assert "[" in lossy
+    assert "| 20 " in lossy
+
+
+def test_a_whole_page_as_answer_scores_nothing(bench, tmp_path):
+    run = ("eval", "model=extractive", "policy_options.mode=page", "tasks=railway_demo_top1")
+    copier = Bench(tmp_path)
+    copier(*run)
+    with sqlite3.connect(copier.run("extractive") / FILE) as db:
+        rows = db.execute("SELECT metrics FROM samples").fetchall()
+    assert rows
+    assert sum(json.loads(m)["answer_accuracy"] for (m,) in rows) == 0
+
+
+def test_check_passes_whole_runs_and_names_a_broken_one(bench, tmp_path, capsys):
+    assert bench("check") == 0
+    broken = tmp_path / "runs" / "broken-1"
+    broken.mkdir(parents=True)
+    (broken / FILE).write_bytes(b"garbage" * 100)
+    code = cli.main(["check", f"out={tmp_path / 'runs'}", f"baselines={bench.baselines}"])
+    assert code == 2
+    assert "broken-1" in capsys.readouterr().out
+
+
+def test_runs_lists_what_is_stored_and_what_cannot_be_read(bench, capsys):
+    assert bench("runs") == 0
+    assert "extractive-lossy" in capsys.readouterr().out
+
+
+def test_export_writes_the_records_of_a_run(bench, tmp_path):
+    assert bench("check", "run=extractive-lossy", f"export={tmp_path / 'x.jsonl'}") == 0
+    assert len((tmp_path / "x.jsonl").read_text("utf-8").splitlines()) == 300
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", ".hidden"])
+def test_a_baselines_name_cannot_leave_its_folder(bench, name):
+    assert bench("freeze", "run=extractive", f"as={name}") == 2
+
+
+def test_a_mistake_in_gates_names_the_file_and_the_key(bench, tmp_path, capsys):
+    shutil.copytree(bench.baselines, tmp_path / "b")
+    gates = tmp_path / "b" / "gates.toml"
+    gates.write_text(gates.read_text("utf-8").replace("blocking", "bloking"), encoding="utf-8")
+    ask = ["compare", "model=extractive-lossy", "baseline=extractive"]
+    assert cli.main([*ask, f"out={bench.out}", f"baselines={tmp_path / 'b'}"]) == 2
+    err = capsys.readouterr().err
+    assert "gates.toml" in err
+    assert "did you mean blocking" in err
