@@ -137,8 +137,8 @@ def _case(
     blank = Comparison(
         task=candidate.task,
         metric=rule.metric,
-        baseline=baseline.source if baseline else "",
-        candidate=candidate.source,
+        baseline=baseline.label if baseline else "",
+        candidate=candidate.label,
         n=0,
         clusters=0,
         delta=None,

@@ -85,6 +85,11 @@ class RecordSet:
         return self.info["fingerprints"]
 
     @property
+    def label(self) -> str:
+        """Name and run, for people."""
+        return self.source if "(frozen" in self.source else f"{self.name} ({self.source})"
+
+    @property
     def missing(self) -> int:
         """Docs that were asked for and are not finished."""
         return len(self.unfinished)
