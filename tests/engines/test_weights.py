@@ -75,7 +75,7 @@ def test_a_path_to_nothing_says_how_to_give_weights(path: str) -> None:
 
 
 def test_no_path_at_all_is_said() -> None:
-    with pytest.raises(UsageError, match="needs path="):
+    with pytest.raises(UsageError, match="path="):
         resolve(model(""))
 
 
