@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from harness.audit import export, inspect
 from harness.catalog import catalog, expand
 from harness.cli import (
     BoardArgs,
@@ -295,9 +296,9 @@ def check_command(args: CheckArgs) -> int:
     for folder in folders:
         try:
             with Store.open(folder) as store:
-                found = store.inspect()
+                found = inspect(store)
                 if args.export:
-                    print(f"wrote {store.export(Path(args.export))} records to {args.export}")
+                    print(f"wrote {export(store, Path(args.export))} records to {args.export}")
         except StoreError as error:
             problems += 1
             print(f"bad  {one_line(str(error))}")

@@ -24,6 +24,7 @@ ALLOWED = {
     "rollouts": BASE | {"scoring", "retrieval", "engines"},
     "store": BASE,
     "records": BASE | {"store"},
+    "audit": BASE | {"store"},
     "report": BASE | {"store", "records", "stats"},
     "catalog": BASE,
     "models": BASE,

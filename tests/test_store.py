@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from harness.audit import export, inspect
 from harness.errors import StoreError
 from harness.schema import Doc, Message, Rollout, Score, Turn, Verdict
 from harness.store import FILE, Store, StoredDoc, file_system, find_runs
@@ -134,7 +135,7 @@ def test_a_truncated_file_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     try:
         with Store.open(tmp_path) as store:
-            assert store.inspect().problems
+            assert inspect(store).problems
     except StoreError as error:
         assert FILE in str(error)
 
@@ -173,14 +174,14 @@ def test_inspection_finds_a_damaged_and_a_missing_sample(tmp_path):
     db.commit()
     db.close()
     with Store.open(tmp_path) as store:
-        problems = " ".join(store.inspect().problems)
+        problems = " ".join(inspect(store).problems)
     assert "d3" in problems
     assert "d2" in problems
 
 
 def test_export_writes_every_sample_with_its_doc_and_ids(tmp_path):
     with filled(tmp_path) as store:
-        count = store.export(tmp_path / "out.jsonl")
+        count = export(store, tmp_path / "out.jsonl")
     lines = [json.loads(x) for x in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
     assert count == len(lines) == 4
     assert lines[0]["doc"]["targets"] == ["yes"]

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from harness import paths
+from harness.audit import inspect
 from harness.store import FILE, Store
 from tests.conftest import ROOT
 
@@ -80,7 +81,7 @@ def test_ten_kills_lose_nothing_and_double_nothing(tmp_path):
     assert stored(killed) == stored(whole)
     (run,) = (killed / "runs").glob("slow-*")
     with Store.open(run) as store:
-        assert not store.inspect().problems
+        assert not inspect(store).problems
 
 
 def test_a_kill_in_the_middle_redoes_at_most_what_was_in_flight(tmp_path):
