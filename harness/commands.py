@@ -173,7 +173,7 @@ def lineage(gates: Gates) -> Any:
             return None
         main = str(row.info.get("metric", ""))
         rule = replace(gates.fallback, metric=main, blocking=False)
-        only = Gates(gates.profile, ((row.task, "", rule),), rule, "parent")
+        only = Gates(gates.profile, ((row.task, rule),), rule, "parent")
         vary = ("weights", "engine", "policy")
         (line,) = compare({row.task: row}, {row.task: parent}, only, vary).lines
         return line.comparison if line.comparison.delta is not None else None

@@ -40,19 +40,20 @@ class Gates:
     """All rules under one profile.
 
     Attributes:
-        rules: (task or board, reference, rule) in the order of the file.
+        rules: (task or board, rule) in the order of the file.
+        reference: What a checkpoint is compared with: "parent", "self", or a name.
         fallback: Rule for a task that no gate names; its metric is the task's main one.
     """
 
     profile: str
-    rules: tuple[tuple[str, str, GateRule], ...]
+    rules: tuple[tuple[str, GateRule], ...]
     fallback: GateRule
     reference: str
 
     def of(self, task: str, board: str, metric: str) -> list[GateRule]:
         """Rules of a task: those that name it, else those of its board, else the fallback."""
         for name in (task, board):
-            found = [rule for wanted, _, rule in self.rules if wanted == name]
+            found = [rule for wanted, rule in self.rules if wanted == name]
             if found:
                 return found
         return [replace(self.fallback, metric=metric)] if metric else []
@@ -82,15 +83,15 @@ def load_gates(folder: Path, profile: str) -> Gates:
     where = f"{path}: [default]"
     check_keys(default, {k: v for k, v in _GATE.items() if k not in ("task", "metric")}, where)
     fallback = _rule({**default, "metric": ""}, where)
-    rules: list[tuple[str, str, GateRule]] = []
+    rules: list[tuple[str, GateRule]] = []
     for number, gate in enumerate(data.get("gate", []), start=1):
         where = f"{path}: gate {number}"
-        check_keys(gate, _GATE, where)
+        check_keys(gate, {k: v for k, v in _GATE.items() if k != "reference"}, where)
         for key in ("task", "metric"):
             if key not in gate:
                 raise ConfigError(f"{where}: key '{key}' is missing")
         merged = {**default, **gate}
-        rules.append((gate["task"], merged["reference"], _rule(merged, where)))
+        rules.append((gate["task"], _rule(merged, where)))
     return Gates(profile, tuple(rules), fallback, str(default["reference"]))
 
 

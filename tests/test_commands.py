@@ -232,3 +232,19 @@ def test_a_mistake_in_gates_names_the_file_and_the_key(bench, tmp_path, capsys):
     err = capsys.readouterr().err
     assert "gates.toml" in err
     assert "did you mean blocking" in err
+
+
+@pytest.mark.parametrize("option", ["drop_every=-1", "nope=1"])
+def test_a_wrong_policy_option_is_the_users_mistake_and_not_a_failed_run(tmp_path, capsys, option):
+    code = Bench(tmp_path)("eval", "model=extractive", "limit=2", f"policy_options.{option}")
+    assert code == 2
+    assert option.partition("=")[0] in capsys.readouterr().err
+
+
+def test_a_key_that_a_gate_would_not_heed_is_refused(bench, tmp_path, capsys):
+    shutil.copytree(bench.baselines, tmp_path / "b")
+    gates = tmp_path / "b" / "gates.toml"
+    gates.write_text(gates.read_text("utf-8") + 'reference = "self"\n', encoding="utf-8")
+    ask = ["compare", "model=extractive-lossy", "baseline=extractive"]
+    assert cli.main([*ask, f"out={bench.out}", f"baselines={tmp_path / 'b'}"]) == 2
+    assert "reference" in capsys.readouterr().err

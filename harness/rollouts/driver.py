@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from harness.errors import UsageError
 from harness.schema import (
     Completion,
     Doc,
@@ -210,8 +211,8 @@ class Driver:
         except StopIteration as stop:
             rollout: Rollout = stop.value
             return dataclasses.replace(rollout, seconds=time.perf_counter() - started)
-        except asyncio.CancelledError:
-            raise
+        except (asyncio.CancelledError, UsageError):
+            raise  # a mistake of the user's (a policy option, say) is none of the engine's
         except Exception as error:  # one failure never stops the rest
             return Rollout(
                 job.doc.id,
