@@ -256,7 +256,9 @@ def _joined(text: str) -> str:
 
 def _formatted(answer: str, passage: Passage | None) -> str:
     page = passage.page if passage is not None and passage.page is not None else UNKNOWN
-    answer = re.sub(r"[<>]+", " ", answer).strip() or UNKNOWN  # no tag of a passage gets through
+    answer = re.sub(r"[<>]+", " ", answer).strip()  # no tag of a passage gets through
+    if not any(c.isprintable() and not c.isspace() for c in answer):
+        answer = UNKNOWN  # nothing to see: soft hyphens, zero-width marks, controls
     return f"<answer>{answer}</answer>\n<page>{page}</page>"
 
 

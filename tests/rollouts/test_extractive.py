@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
@@ -113,6 +113,7 @@ def test_a_bad_option_is_a_usage_error(options: dict[str, Any]) -> None:
         ask("Who leads?", **options)
 
 
+@example("", ["\xad"])  # a soft hyphen alone is no answer
 @given(st.text(), st.lists(st.text(), max_size=4))
 def test_any_text_gives_a_well_formed_answer(question: str, texts: list[str]) -> None:
     passages = tuple(Passage(f"p{i}", text, page=i) for i, text in enumerate(texts))
