@@ -113,7 +113,8 @@ def rollout_to_row(rollout: Rollout) -> tuple[str, bytes, bytes]:
             None if part is None else len(part)
             for part in (turn.prompt_ids, turn.token_ids, turn.logprobs)
         ]
-        turns.append([turn.kind, turn.text, *lengths])
+        shown = [list(turn.passages)] if turn.passages else []
+        turns.append([turn.kind, turn.text, *lengths, *shown])
     body = {
         "turns": turns,
         "answer": rollout.answer,
@@ -146,11 +147,12 @@ def rollout_from_row(doc_id: str, repeat: int, body: str, ids: bytes, logprobs: 
             raise ValueError("fewer token ids than the record declares")
         return tuple(items[at : at + length]), at + length
 
-    for kind, text, n_prompt, n_tokens, n_logprobs in data["turns"]:
+    for kind, text, n_prompt, n_tokens, n_logprobs, *shown in data["turns"]:
         prompt_ids, id_at = take(id_list, id_at, n_prompt)
         token_ids, id_at = take(id_list, id_at, n_tokens)
         turn_logprobs, logprob_at = take(logprob_list, logprob_at, n_logprobs)
-        turns.append(Turn(kind, text, prompt_ids, token_ids, turn_logprobs))
+        passages = tuple(shown[0]) if shown else ()
+        turns.append(Turn(kind, text, prompt_ids, token_ids, turn_logprobs, passages))
     if id_at != len(id_list) or logprob_at != len(logprob_list):
         raise ValueError("more token ids than the record declares")
     choices = data["choices"]

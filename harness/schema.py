@@ -135,7 +135,8 @@ class Doc:
 class Turn:
     """A stretch of a rollout with its own prompt (a policy may refresh its context).
 
-    Training masks environment turns from the loss.
+    Training masks environment turns from the loss. `passages` are the ids of the passages that
+    an environment turn shows, best first (`Passage.doc_id`).
     """
 
     kind: TurnKind
@@ -143,6 +144,7 @@ class Turn:
     prompt_ids: tuple[int, ...] | None = None
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
+    passages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

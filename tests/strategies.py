@@ -18,6 +18,7 @@ turns = st.builds(
     prompt_ids=ids,
     token_ids=ids,
     logprobs=logprobs,
+    passages=st.lists(text, max_size=3).map(tuple),
 )
 rollouts = st.builds(
     Rollout,
