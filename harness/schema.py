@@ -8,7 +8,6 @@ The path of one sample, in these types:
 A *policy* is a plain generator: it yields `Generate`, `Retrieve` or `Embed`, is sent the
 result, and returns a `Rollout`. It holds no engine, tokenizer or retriever.
 A *record* is forever: everything after the rollout is a pure function of the run store.
-
 Only the standard library is imported here.
 """
 
