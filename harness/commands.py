@@ -22,7 +22,8 @@ from harness.cli import (
     one_line,
     split,
 )
-from harness.compare import Gated, Line, compare, parse_vary, worst
+from harness.compare import Gated, Line, compare, differing, parse_vary, worst
+from harness.differences import Agreement, agreement
 from harness.errors import NoBaselineError, StoreError, UsageError
 from harness.gates import Gates, load_gates
 from harness.models import load_model
@@ -81,6 +82,7 @@ def evaluate_command(args: EvalArgs) -> int:
         fresh=args.fresh,
     )
     gated: list[Gated] = []
+    agreements: list[Agreement] = []
     incomplete: list[str] = []
     for model in models:
         progress = Progress()
@@ -97,9 +99,10 @@ def evaluate_command(args: EvalArgs) -> int:
         sets = {r.task: r for r in result.records}
         reference = _reference(model, args.baseline, gates, out, baselines, sets)
         gated.append(compare(sets, reference, gates, vary))
+        agreements += _agreements(sets, reference, vary)
     for path in write_boards(Path(args.boards), board_sets(out, baselines), lineage(gates)):
         print(f"wrote {path}")
-    return finish(args, gated, incomplete)
+    return finish(args, gated, incomplete, agreements)
 
 
 def _changes(args: EvalArgs) -> dict[str, Any]:
@@ -162,7 +165,20 @@ def compare_command(args: CompareArgs) -> int:
         )
     gated = compare(candidates, reference, gates, vary)
     incomplete = [f"{t}: {r.missing} docs are missing" for t, r in candidates.items() if r.missing]
-    return finish(args, [gated], incomplete)
+    return finish(args, [gated], incomplete, _agreements(candidates, reference, vary))
+
+
+def _agreements(
+    candidates: Mapping[str, RecordSet], baselines: Mapping[str, RecordSet], vary: Sequence[str]
+) -> list[Agreement]:
+    """Output against output, where the engine is what may differ and nothing else forbids it."""
+    if "engine" not in vary:
+        return []
+    return [
+        agreement(ours, theirs)
+        for task, ours in candidates.items()
+        if (theirs := baselines.get(task)) is not None and not differing(ours, theirs, vary)
+    ]
 
 
 def lineage(gates: Gates) -> Any:
@@ -181,7 +197,12 @@ def lineage(gates: Gates) -> Any:
     return delta
 
 
-def finish(args: Gate, gated: Sequence[Gated], incomplete: Sequence[str]) -> int:
+def finish(
+    args: Gate,
+    gated: Sequence[Gated],
+    incomplete: Sequence[str],
+    agreements: Sequence[Agreement] = (),
+) -> int:
     """Print the verdicts, write gate.json, return the exit code."""
     lines = [line for g in gated for line in g.lines]
     if lines:
@@ -194,6 +215,8 @@ def finish(args: Gate, gated: Sequence[Gated], incomplete: Sequence[str]) -> int
             notes.setdefault(c.note, []).append(f"{c.task} {c.metric}")
     for note, places in notes.items():
         print(f"note: {one_line(note)} ({', '.join(places)})")
+    for shared in agreements:
+        print(f"outputs: {shared}")
     for text in incomplete:
         print(f"incomplete: {one_line(text)}")
     code, reason = worst(gated, bool(incomplete))
@@ -206,6 +229,7 @@ def finish(args: Gate, gated: Sequence[Gated], incomplete: Sequence[str]) -> int
         "comparisons": [
             {**asdict(line.comparison), "blocking": line.rule.blocking} for line in lines
         ],
+        **({"outputs": [asdict(shared) for shared in agreements]} if agreements else {}),
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

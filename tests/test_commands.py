@@ -248,3 +248,29 @@ def test_a_key_that_a_gate_would_not_heed_is_refused(bench, tmp_path, capsys):
     ask = ["compare", "model=extractive-lossy", "baseline=extractive"]
     assert cli.main([*ask, f"out={bench.out}", f"baselines={tmp_path / 'b'}"]) == 2
     assert "reference" in capsys.readouterr().err
+
+
+def test_two_engines_are_compared_output_by_output(bench, tmp_path, capsys):
+    run = bench.run("extractive")
+    copy = tmp_path / "runs" / "other"
+    shutil.copytree(run, copy)
+    db = sqlite3.connect(copy / FILE)
+    db.execute("UPDATE tasks SET info = json_set(info, '$.fingerprints.engine', 'another')")
+    db.execute(
+        "UPDATE samples SET rollout = json_set(rollout, '$.answer', char(27) || '[1mno' || "
+        "char(10) || '!') WHERE doc_id = 'demo-test-p02-q1'"
+    )
+    db.commit()
+    db.close()
+    ask = ["compare", f"model={run}", f"baseline={copy}", f"out={tmp_path}",
+           f"baselines={bench.baselines}"]  # fmt: skip
+    assert cli.main([*ask, "vary=weights"]) == 12
+    capsys.readouterr()
+    assert cli.main([*ask, "vary=engine"]) == 0
+    shown = [x for x in capsys.readouterr().out.splitlines() if x.startswith("outputs: ")]
+    assert len(shown) == 3
+    assert all("99 of 100 greedy outputs identical; first difference" in x for x in shown)
+    assert all("doc 'demo-test-p02-q1' at character 0" in x for x in shown)
+    assert all(x.isprintable() and "\\x1b[1mno\\n" in x for x in shown)
+    outputs = json.loads((tmp_path / "gate.json").read_text("utf-8"))["outputs"]
+    assert {(o["same"], o["total"], o["first"]["position"]) for o in outputs} == {(99, 100, 0)}

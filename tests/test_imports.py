@@ -31,6 +31,7 @@ ALLOWED = {
     "models": BASE,
     "gates": BASE | {"models", "stats"},
     "compare": BASE | {"gates", "records", "stats"},
+    "differences": BASE | {"records"},
     "runs": BASE | {"records", "store"},
     "progress": BASE,
     "task_loader": BASE | {"catalog"},

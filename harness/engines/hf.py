@@ -17,14 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.engines import check_flags
-from harness.engines.chat import (
-    PLAIN,
-    identity,
-    plain_text,
-    prompt_ids,
-    split_open_turn,
-    template_text,
-)
+from harness.engines.chat import identity, prompt_ids, template_text
+from harness.engines.codec import ChatCodec
 from harness.engines.weights import fingerprint, resolve, safetensors_from_gguf
 from harness.errors import EngineError, UsageError, nearest
 from harness.schema import Completion, Message, Model, Sampling
@@ -99,10 +93,7 @@ class HFEngine:
                 f"{f' with adapter {adapter}' if adapter else ''} on {device} ({reason}); check "
                 f"the folder, free memory, or pass dtype=bfloat16"
             ) from error
-        if template is not None:
-            tokenizer.chat_template = template
-        self._codec = hf_batch.TextCodec(tokenizer)
-        self._plain = model.chat_template == PLAIN
+        self._codec = ChatCodec(model, tokenizer, template)
         self._name = model.name
         self._ends = _end_ids(self._model, tokenizer)
         self._vocabulary = int(self._model.get_input_embeddings().num_embeddings)
@@ -111,14 +102,13 @@ class HFEngine:
         self.capabilities = frozenset(
             {"generate", "loglikelihood", "token_ids", "logprobs", "seed", "render"}
         )
-        used = PLAIN if self._plain else str(tokenizer.chat_template)
         self.fingerprint = identity(
             "hf",
             {
                 "weights": fingerprint(path),
                 "adapter": adapter_print,
                 "dtype": str(self._model.dtype).removeprefix("torch."),
-                "template": hashlib.sha256(used.encode()).hexdigest(),
+                "template": hashlib.sha256(self._codec.template.encode()).hexdigest(),
                 "context_length": self.context_length,
                 "flags": {k: v for k, v in model.flags.items() if k != "dtype"},
             },
@@ -141,23 +131,7 @@ class HFEngine:
         Raises:
             UsageError: There is no template.
         """
-        if self._plain:
-            return self._codec.encode(plain_text(messages), special=True)
-        tokenizer = self._codec.tokenizer
-        if not tokenizer.chat_template:
-            raise UsageError(
-                f"{self._name}: these weights have no chat template: set chat_template to a Jinja "
-                f'file, or to "none" for a base model'
-            )
-        closed, tail = split_open_turn(messages)
-        if not closed:
-            return self._codec.encode(tail, special=False)
-        options = {} if thinking is None else {"enable_thinking": thinking}
-        chat = [{"role": m.role, "content": m.content} for m in closed]
-        text = tokenizer.apply_chat_template(
-            chat, tokenize=False, add_generation_prompt=True, **options
-        )
-        return self._codec.encode(text + tail, special=False)
+        return self._codec.render(messages, thinking)
 
     async def generate(
         self, prompt: Sequence[Message] | Sequence[int], sampling: Sampling
@@ -189,27 +163,10 @@ class HFEngine:
         Tokens are cut as lm-eval's HFLM cuts them: spaces at the end of the context move to the
         continuation, and the two are encoded together.
         """
-        pairs = [self._pair(context, text) for text in continuations]
+        pairs = [self._codec.pair(context, text) for text in continuations]
         future: Future[list[tuple[float, bool]]] = Future()
         self._send((pairs, future))
         return await asyncio.wrap_future(future)
-
-    def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        if not context:
-            tokenizer = self._codec.tokenizer
-            start = tokenizer.bos_token_id
-            start = tokenizer.eos_token_id if start is None else start
-            ids = self._codec.encode(continuation, special=False)
-            return ([start], ids) if ids[:1] != [start] else (ids[:1], ids[1:])
-        spaces = len(context) - len(context.rstrip())
-        if spaces:
-            context, continuation = context[:-spaces], context[-spaces:] + continuation
-        whole, head = self._encode(context + continuation), self._encode(context)
-        return whole[: len(head)], whole[len(head) :]
-
-    def _encode(self, text: str) -> list[int]:
-        bos = self._codec.tokenizer.bos_token
-        return self._codec.encode(text, special=not (bos and text.startswith(bos)))
 
     def _send(self, item: Row | _Score) -> None:
         with self._gate:  # nothing may enter the inbox behind the end mark

@@ -15,7 +15,6 @@ to be seen in float32, near ties that fall either way in bfloat16 (benchmarks/RE
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 
+from harness.engines.codec import ChatCodec
 from harness.schema import Completion, Finish, Sampling
 
 _HEADROOM = 64  # columns added when a cache is full
@@ -51,26 +51,6 @@ class Row:
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.sampling.seed)
-
-
-class TextCodec:
-    """A tokenizer that two threads may use: fast tokenizers change state while encoding."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        self._lock = threading.Lock()
-
-    def encode(self, text: str, *, special: bool) -> list[int]:
-        """Token ids; `special` adds what the tokenizer puts around a plain text."""
-        with self._lock:
-            return list(self.tokenizer.encode(text, add_special_tokens=special))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text without special tokens."""
-        with self._lock:
-            return self.tokenizer.decode(
-                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
 
 
 class _RoomyLayer(DynamicLayer):
@@ -242,7 +222,7 @@ def groups(rows: Sequence[Row], budget: int) -> list[list[Row]]:
 
 
 def advance(
-    rows: Sequence[Row], logits: Tensor, codec: TextCodec, ends: frozenset[int]
+    rows: Sequence[Row], logits: Tensor, codec: ChatCodec, ends: frozenset[int]
 ) -> list[int]:
     """Draw one token for every row and settle the rows that end.
 
@@ -300,7 +280,7 @@ def sample(logits: Tensor, sampling: Sampling, uniform: float) -> int:
     return place if index is None else int(index[place])
 
 
-def _ending(row: Row, codec: TextCodec, ends: frozenset[int]) -> tuple[Finish | None, str | None]:
+def _ending(row: Row, codec: ChatCodec, ends: frozenset[int]) -> tuple[Finish | None, str | None]:
     if row.tokens[-1] in ends:
         return "stop", None
     stops = [text for text in row.sampling.stop if text]
@@ -318,7 +298,7 @@ def _ending(row: Row, codec: TextCodec, ends: frozenset[int]) -> tuple[Finish | 
     return None, None
 
 
-def completion(row: Row, finish: Finish, stop: str | None, codec: TextCodec) -> Completion:
+def completion(row: Row, finish: Finish, stop: str | None, codec: ChatCodec) -> Completion:
     """What a row's caller gets."""
     text = codec.decode(row.tokens)
     if stop is not None:

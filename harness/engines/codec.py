@@ -1,0 +1,94 @@
+"""Text to token ids and back, as every engine with a Hugging Face tokenizer does it.
+
+One class, so that two engines that load the same folder see the same ids, and cut a
+log-likelihood at the same place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from harness.engines.chat import PLAIN, plain_text, split_open_turn
+from harness.errors import UsageError
+from harness.schema import Message, Model
+
+
+class ChatCodec:
+    """A tokenizer that two threads may use: fast tokenizers change state while encoding.
+
+    Args:
+        model: The card: its name for messages, and whether it wants plain text.
+        tokenizer: A transformers tokenizer.
+        template: Jinja source that replaces the tokenizer's own chat template.
+    """
+
+    def __init__(self, model: Model, tokenizer: Any, template: str | None = None) -> None:
+        if template is not None:
+            tokenizer.chat_template = template
+        self.tokenizer = tokenizer
+        self._plain = model.chat_template == PLAIN
+        self._name = model.name
+        self._lock = threading.Lock()
+
+    @property
+    def template(self) -> str:
+        """What chats are rendered with: Jinja source, or the word for plain text."""
+        return PLAIN if self._plain else str(self.tokenizer.chat_template)
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Token ids; `special` adds what the tokenizer puts around a plain text."""
+        with self._lock:
+            return list(self.tokenizer.encode(text, add_special_tokens=special))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        with self._lock:
+            return self.tokenizer.decode(
+                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+
+    def render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
+        """Token ids of a chat, by the tokenizer's template unless the card names another.
+
+        Raises:
+            UsageError: There is no template.
+        """
+        if self._plain:
+            return self.encode(plain_text(messages), special=True)
+        if not self.tokenizer.chat_template:
+            raise UsageError(
+                f"{self._name}: these weights have no chat template: set chat_template to a Jinja "
+                f'file, or to "none" for a base model'
+            )
+        closed, tail = split_open_turn(messages)
+        if not closed:
+            return self.encode(tail, special=False)
+        options = {} if thinking is None else {"enable_thinking": thinking}
+        chat = [{"role": m.role, "content": m.content} for m in closed]
+        text = self.tokenizer.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True, **options
+        )
+        return self.encode(text + tail, special=False)
+
+    def pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Token ids of a context and of what follows it, cut as lm-eval's HFLM cuts them.
+
+        Spaces at the end of the context move to the continuation, and the two are encoded
+        together. An empty context becomes the token that begins a text.
+        """
+        if not context:
+            start = self.tokenizer.bos_token_id
+            start = self.tokenizer.eos_token_id if start is None else start
+            ids = self.encode(continuation, special=False)
+            return ([start], ids) if ids[:1] != [start] else (ids[:1], ids[1:])
+        spaces = len(context) - len(context.rstrip())
+        if spaces:
+            context, continuation = context[:-spaces], context[-spaces:] + continuation
+        whole, head = self._encode(context + continuation), self._encode(context)
+        return whole[: len(head)], whole[len(head) :]
+
+    def _encode(self, text: str) -> list[int]:
+        bos = self.tokenizer.bos_token
+        return self.encode(text, special=not (bos and text.startswith(bos)))
