@@ -14,6 +14,7 @@ Judge = Callable[[Doc, Rollout], Verdict]
 
 SCORERS = {
     "rag": ("harness.scoring.rag:score", "harness.scoring.rag:judge"),
+    "qa": ("harness.scoring.qa:score", ""),
 }
 """Name -> scorer and deterministic judge ("" without one), as "module:function"."""
 
