@@ -9,7 +9,7 @@ import dataclasses
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -17,16 +17,17 @@ from typing import Any
 
 from harness import codec, paths
 from harness.catalog import catalog, expand
-from harness.engines import open_engine
+from harness.engines import CAN, open_engine
+from harness.engines.chat import PLAIN
 from harness.engines.weights import fingerprint as weights_fingerprint
 from harness.engines.weights import resolve
 from harness.errors import UsageError
 from harness.lm import HarnessLM, Outcome, TaskPlan
 from harness.progress import Progress
 from harness.records import RecordSet, from_store
-from harness.rollouts import MODEL_FREE, policy
+from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, policy
 from harness.rollouts.driver import Driver
-from harness.schema import Engine, Model
+from harness.schema import Engine, Model, Sampling
 from harness.scoring import task_scorer
 from harness.store import Store
 from harness.task_loader import LoadedTask, effective_sampling, load_tasks, task_manager
@@ -173,19 +174,20 @@ def _run(
     opened: list[Engine] = []
 
     def open_driver() -> Driver:
-        ready = engine
-        if ready is None and not all(p.policy in MODEL_FREE for p in plans.values()):
+        ready = engine or (opened[0] if opened else None)
+        if ready is None and any(p.needs for p in plans.values()):
             with progress.step("load", f"{model.name}: loading {model.engine} engine"):
                 ready = open_engine(model)
             opened.append(ready)
-        if ready is not None and "generate" not in ready.capabilities:
-            raise UsageError(f"engine '{model.engine}' cannot generate")
+        if ready is not None:
+            check_capabilities(model, ready, plans.values())
         window = settings.window or model.parallelism.get("requests") or DEFAULT_WINDOW
         return Driver(ready, window=window, seed=settings.seed)
 
     store.begin({"tasks": [t.name for t in loaded], "limit": settings.limit,
                  "environment": environment()})  # fmt: skip
-    lm = HarnessLM(store, plans, open_driver, progress)
+    chat = model.chat_template != PLAIN
+    lm = HarnessLM(store, plans, open_driver, progress, chat=chat)
     status = "interrupted"
     try:
         progress.say(f"{model.name}: run {run_id}, {sum(t.selected for t in loaded)} docs")
@@ -196,7 +198,7 @@ def _run(
             task_manager=manager,
             bootstrap_iters=0,
             log_samples=False,
-            apply_chat_template=True,
+            apply_chat_template=chat,
         )
         with progress.step("score", f"{model.name}: reading back the records"):
             records = tuple(from_store(store, t.name, t.selected) for t in loaded)
@@ -213,6 +215,21 @@ def _run(
         lm_eval=dict((results or {}).get("results", {})),
         seconds=dict(progress.seconds),
     )
+
+
+def check_capabilities(model: Model, engine: Engine, plans: Iterable[TaskPlan]) -> None:
+    """Refuse, before a sample is played, a task that the engine cannot play.
+
+    Raises:
+        UsageError: Names the task, what it needs, and engines that have it.
+    """
+    for plan in plans:
+        if plan.needs and plan.needs not in engine.capabilities:
+            others = " or ".join(f"engine={name}" for name in CAN.get(plan.needs, ()))
+            raise UsageError(
+                f"task '{plan.name}' needs {plan.needs}, which engine '{model.engine}' does not "
+                f"offer: use {others}, or another task"
+            )
 
 
 def run_folder(out: Path, model: str, run_id: str) -> Path:
@@ -261,18 +278,27 @@ def _plan(
 ) -> TaskPlan:
     task_policy = str(loaded.metadata.get("policy", "single_turn"))
     chosen = settings.policy or model.policy or task_policy
+    if loaded.by_likelihood and not settings.policy:
+        chosen = task_policy  # a card's policy says how the model generates
+    if loaded.by_likelihood != (chosen in BY_LIKELIHOOD):
+        kind = "asks for log-likelihoods" if loaded.by_likelihood else "generates"
+        raise UsageError(f"task '{loaded.name}' {kind}: policy '{chosen}' cannot play it")
     options: dict[str, Any] = {
         **dict(loaded.metadata.get("policy_options", {})),
         **model.policy_options,
         **settings.policy_options,
     }
     sampling, off = effective_sampling(loaded.protocol, model.sampling, settings.sampling)
+    if loaded.by_likelihood:  # nothing is drawn: only the template's switch matters
+        sampling, off = Sampling(thinking=sampling.thinking), []
     if settings.policy and settings.policy != task_policy:
         off.append("policy")
     if settings.repeats is not None and settings.repeats != int(loaded.metadata.get("repeats", 1)):
         off.append("repeats")
     scorer = task_scorer(str(loaded.metadata.get("scorer", "")))
     shown = {} if chosen in MODEL_FREE else codec.sampling_to_json(sampling)
+    if loaded.by_likelihood:
+        shown = {"thinking": sampling.thinking}
     info = {
         "fingerprints": {
             **loaded.fingerprints,

@@ -8,6 +8,8 @@ moment it ends. lm-eval gets back a string that carries its rollout.
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +19,7 @@ from lm_eval.api.model import LM
 from harness import codec
 from harness.errors import UsageError
 from harness.progress import Progress
+from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE
 from harness.rollouts import policy as find_policy
 from harness.rollouts.driver import Driver, Job
 from harness.schema import (
@@ -29,7 +32,7 @@ from harness.schema import (
     Verdict,
 )
 from harness.scoring import TaskScorer
-from harness.scoring.process import RolloutText, doc_from_row
+from harness.scoring.process import RolloutLikelihood, RolloutText, doc_from_row
 from harness.store import Store, StoredDoc
 
 
@@ -53,6 +56,13 @@ class TaskPlan:
     selected: int
     total: int
 
+    @property
+    def needs(self) -> str:
+        """Engine capability without which the task cannot be played; "" for a bare reader."""
+        if self.policy in MODEL_FREE:
+            return ""
+        return "loglikelihood" if self.policy in BY_LIKELIHOOD else "generate"
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -66,16 +76,15 @@ class Outcome:
     finished: set[str] = field(default_factory=set[str])
 
 
-def request_key(messages: Sequence[Message], plan: TaskPlan) -> str:
-    """Key of a sample besides doc and repeat: prompt, effective sampling and policy."""
-    return codec.sha(
-        [
-            codec.messages_to_json(messages),
-            codec.sampling_to_json(plan.sampling),
-            plan.policy,
-            dict(plan.policy_options),
-        ]
-    )[:32]
+def request_key(messages: Sequence[Message], plan: TaskPlan, choices: Sequence[str] = ()) -> str:
+    """Key of a sample besides doc and repeat: prompt, choices, effective sampling, policy."""
+    parts = [
+        codec.messages_to_json(messages),
+        codec.sampling_to_json(plan.sampling),
+        plan.policy,
+        dict(plan.policy_options),
+    ]
+    return codec.sha([*parts, list(choices)] if choices else parts)[:32]
 
 
 class HarnessLM(LM):
@@ -86,6 +95,8 @@ class HarnessLM(LM):
         plans: By task name.
         open_driver: Called only if something has to be played: a finished run loads no model.
         progress: Told of every sample.
+        chat: Whether lm-eval was told to apply the chat template (`apply_chat_template` here).
+            Without, its plain text is the prompt, in one message.
     """
 
     def __init__(
@@ -94,12 +105,16 @@ class HarnessLM(LM):
         plans: Mapping[str, TaskPlan],
         open_driver: Callable[[], Driver],
         progress: Progress,
+        *,
+        chat: bool = True,
     ) -> None:
         super().__init__()
+        self._chat = chat
         self._store = store
         self._plans = plans
         self._open_driver = open_driver
         self._progress = progress
+        self._choices: dict[tuple[str, str], tuple[str, ...]] = {}
         self.outcome = Outcome()
 
     @property
@@ -119,32 +134,79 @@ class HarnessLM(LM):
 
     def generate_until(self, requests: list[Any]) -> list[str]:
         """Return one RolloutText per request, in order; repeats arrive as one object n times."""
+        rollouts = self._rollouts(requests)
+        return [RolloutText(r.answer, r) for r in rollouts]
+
+    def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
+        """Return one RolloutLikelihood per request, in order.
+
+        lm-eval asks for each choice by itself; those of a doc are played as one rollout,
+        whatever the order they come in. The second value says whether the choice is the
+        likeliest of its doc (greediness is not kept). A doc that could not be played gets NaN:
+        the task's scorer never reads it.
+
+        Raises:
+            UsageError: The choices of a doc have different prompts.
+        """
+        made: list[tuple[float, bool]] = []
+        for request, rollout in zip(requests, self._rollouts(requests), strict=True):
+            totals = rollout.choices or ()
+            index = int(request.idx)
+            value = totals[index] if index < len(totals) else math.nan
+            best = bool(totals) and value == max(totals)
+            made.append(RolloutLikelihood(value, best, rollout))
+        return made
+
+    def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
+        """Not offered: no task here measures perplexity."""
+        raise UsageError("perplexity tasks are not supported; use a generative task")
+
+    def _rollouts(self, requests: Sequence[Any]) -> list[Rollout]:
+        """The rollout of each request, played or read from the store."""
         keys: list[tuple[str, str, int]] = []
-        stored: dict[str, dict[str, StoredDoc]] = {}
-        seen: dict[tuple[str, str], int] = {}
+        asked: dict[str, dict[str, dict[int, Any]]] = {}  # task -> doc -> index -> request
+        seen: Counter[tuple[str, str, int]] = Counter()
         for request in requests:
-            task = str(request.task_name)
-            doc_id = str(request.doc["id"])
-            repeat = seen.get((task, doc_id), 0)
-            seen[task, doc_id] = repeat + 1
-            keys.append((task, doc_id, repeat))
-            docs = stored.setdefault(task, {})
-            if doc_id not in docs:
-                docs[doc_id] = self._stored_doc(self._plans[task], request, len(docs))
+            task, doc_id = str(request.task_name), str(request.doc["id"])
+            keys.append((task, doc_id, seen[task, doc_id, request.idx]))
+            seen[task, doc_id, request.idx] += 1
+            asked.setdefault(task, {}).setdefault(doc_id, {})[request.idx] = request
+        stored = {
+            task: {
+                doc_id: self._stored_doc(self._plans[task], of_doc, rank)
+                for rank, (doc_id, of_doc) in enumerate(docs.items())
+            }
+            for task, docs in asked.items()
+        }
         for task, docs in stored.items():
             plan = self._plans[task]
             self._store.put_task(task, plan.info, plan.total, plan.repeats, list(docs.values()))
         self._play(stored)
         return self._answers(keys, stored)
 
-    def _stored_doc(self, plan: TaskPlan, request: Any, rank: int) -> StoredDoc:
-        messages = tuple(Message(role, text) for role, text in json.loads(request.args[0]))
+    def _stored_doc(self, plan: TaskPlan, requests: Mapping[int, Any], rank: int) -> StoredDoc:
+        """One doc with its prompt; a multiple choice has a request for each choice."""
+        first = requests[min(requests)]
+        doc = doc_from_row(first.doc)
+        if len({request.args[0] for request in requests.values()}) > 1:
+            raise UsageError(
+                f"task '{plan.name}', doc '{doc.id}': its choices have different prompts, which "
+                f"is not supported: put what differs into the choices"
+            )
+        choices: tuple[str, ...] = ()
+        if first.request_type == "loglikelihood":
+            choices = tuple(str(requests[i].args[1]) for i in sorted(requests))
+        self._choices[plan.name, doc.id] = choices
+        if self._chat:
+            messages = tuple(Message(role, text) for role, text in json.loads(first.args[0]))
+        else:
+            messages = (Message("user", first.args[0]),)
         return StoredDoc(
-            doc=doc_from_row(request.doc),
+            doc=doc,
             rank=rank,
             messages=messages,
             prompt_sha=codec.prompt_sha(messages),
-            request=request_key(messages, plan),
+            request=request_key(messages, plan, choices),
         )
 
     def _play(self, stored: Mapping[str, Mapping[str, StoredDoc]]) -> None:
@@ -176,9 +238,9 @@ class HarnessLM(LM):
             plan = self._plans[task]
             play = find_policy(plan.policy)
             for stored, repeat in items:
-                config = PolicyConfig(
-                    stored.messages, plan.sampling, repeat, dict(plan.policy_options)
-                )
+                choices = self._choices[task, stored.doc.id]
+                options = dict(plan.policy_options)
+                config = PolicyConfig(stored.messages, plan.sampling, repeat, options, choices)
                 yield Job(task, stored.doc, config, play, stored.request)
 
     def _on_done(self, job: Job, rollout: Rollout) -> None:
@@ -217,27 +279,16 @@ class HarnessLM(LM):
         self,
         keys: Sequence[tuple[str, str, int]],
         stored: Mapping[str, Mapping[str, StoredDoc]],
-    ) -> list[str]:
+    ) -> list[Rollout]:
         by_key = {
             (task, record.doc_id, record.repeat): record.rollout
             for task in stored
             for record in self._store.records(task, self._plans[task].selected)
         }
-        answers: list[str] = []
-        for key in keys:
-            rollout = by_key.get(key)
-            if rollout is None:
-                rollout = Rollout(key[1], key[2], (), "", "error", error="not finished")
-            answers.append(RolloutText(rollout.answer, rollout))
-        return answers
-
-    def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
-        """Not offered yet: every task at hand generates."""
-        raise UsageError("log-likelihood tasks are not supported; use a generative task")
-
-    def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
-        """Not offered: no task here measures perplexity."""
-        raise UsageError("perplexity tasks are not supported; use a generative task")
+        return [
+            by_key.get(key) or Rollout(key[1], key[2], (), "", "error", error="not finished")
+            for key in keys
+        ]
 
 
 def _scored_by(plan: TaskPlan) -> str:

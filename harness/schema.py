@@ -5,8 +5,8 @@ The path of one sample, in these types:
     Model, Doc --policy--> Rollout --judge--> Verdict --scorer--> Score   = one Record
     records of a checkpoint + records of a baseline --> Comparison
 
-A *policy* is a plain generator: it yields `Generate`, `Retrieve` or `Embed`, is sent the
-result, and returns a `Rollout`. It holds no engine, tokenizer or retriever.
+A *policy* is a plain generator: it yields `Generate`, `LogLikelihood`, `Retrieve` or `Embed`,
+is sent the result, and returns a `Rollout`. It holds no engine, tokenizer or retriever.
 A *record* is forever: everything after the rollout is a pure function of the run store.
 Only the standard library is imported here.
 """
@@ -155,7 +155,7 @@ class Rollout:
         repeat: 0-based sample index.
         turns: In order.
         answer: The text that scoring reads (for a single turn: the whole raw output).
-        choices: Log-likelihood of each choice, for multiple choice.
+        choices: Log-likelihood of each choice in nats, in the task's order, for multiple choice.
         finish: Of the last model turn; "error" only for infrastructure.
         prompt_tokens: Sum over model turns.
         completion_tokens: Sum over model turns; None where no engine counted (a reader
@@ -187,6 +187,18 @@ class Generate:
 
 
 @dataclass(frozen=True, slots=True)
+class LogLikelihood:
+    """Policy command: how likely is each continuation of this prompt?
+
+    Sent back: (sum of log-probabilities, whether it is the greedy text) for each.
+    """
+
+    prompt: tuple[Message, ...]
+    continuations: tuple[str, ...]
+    thinking: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Retrieve:
     """Policy command. Sent back: one list of passages, or a RetrievalError, per query."""
 
@@ -210,15 +222,19 @@ class PolicyConfig:
         sampling: Effective sampling; the driver sets the seed of each request.
         repeat: 0-based sample index.
         options: The policy's own settings.
+        choices: What may follow the prompt, character for character, where the task asks for
+            log-likelihoods.
     """
 
     messages: tuple[Message, ...]
     sampling: Sampling
     repeat: int = 0
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    choices: tuple[str, ...] = ()
 
 
-Policy = Callable[[Doc, PolicyConfig], Generator[Generate | Retrieve | Embed, Any, Rollout]]
+Command = Generate | LogLikelihood | Retrieve | Embed
+Policy = Callable[[Doc, PolicyConfig], Generator[Command, Any, Rollout]]
 
 
 # --- scoring --------------------------------------------------------------------------------
@@ -368,6 +384,10 @@ class Engine(Protocol):
 
     def render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
         """Token ids of a chat; a trailing assistant message is left open to be continued."""
+        ...
+
+    def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
+        """The text behind `render`: the context of `loglikelihood` (needs that capability)."""
         ...
 
     async def generate(

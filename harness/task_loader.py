@@ -42,6 +42,7 @@ class LoadedTask:
         repeats: Samples a doc.
         fingerprints: "dataset", "prompt", "retriever".
         retriever: Name of the retriever whose passages the rows carry; "" without.
+        by_likelihood: Whether it asks for log-likelihoods of choices, not for text.
     """
 
     name: str
@@ -53,6 +54,7 @@ class LoadedTask:
     repeats: int
     fingerprints: Mapping[str, str]
     retriever: str
+    by_likelihood: bool = False
 
 
 def quiet_lm_eval() -> None:
@@ -148,6 +150,7 @@ def _load(
         retriever=str(settings.get("retriever") or entry.metadata.get("retriever") or "")
         if retriever
         else "",
+        by_likelihood=task.OUTPUT_TYPE in ("multiple_choice", "loglikelihood"),
     )
 
 

@@ -22,6 +22,9 @@ ENGINES: dict[str, tuple[str, str, str]] = {
 }
 """Name on a card -> module, class, and the extra of this project that brings its packages."""
 
+CAN = {"generate": tuple(ENGINES), "loglikelihood": ("hf",)}
+"""Capability -> engines to name where another one lacks it."""
+
 
 def open_engine(model: Model, **settings: Any) -> Engine:
     """Load the engine that a card names.

@@ -55,8 +55,16 @@ class ChatCodec:
         Raises:
             UsageError: There is no template.
         """
+        return self.encode(self.render_text(messages, thinking), special=self._plain)
+
+    def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
+        """The text behind `render`: the context of a log-likelihood.
+
+        Raises:
+            UsageError: There is no template.
+        """
         if self._plain:
-            return self.encode(plain_text(messages), special=True)
+            return plain_text(messages)
         if not self.tokenizer.chat_template:
             raise UsageError(
                 f"{self._name}: these weights have no chat template: set chat_template to a Jinja "
@@ -64,13 +72,13 @@ class ChatCodec:
             )
         closed, tail = split_open_turn(messages)
         if not closed:
-            return self.encode(tail, special=False)
+            return tail
         options = {} if thinking is None else {"enable_thinking": thinking}
         chat = [{"role": m.role, "content": m.content} for m in closed]
         text = self.tokenizer.apply_chat_template(
             chat, tokenize=False, add_generation_prompt=True, **options
         )
-        return self.encode(text + tail, special=False)
+        return text + tail
 
     def pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Token ids of a context and of what follows it, cut as lm-eval's HFLM cuts them.

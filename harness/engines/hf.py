@@ -133,6 +133,14 @@ class HFEngine:
         """
         return self._codec.render(messages, thinking)
 
+    def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
+        """The text behind `render`.
+
+        Raises:
+            UsageError: There is no template.
+        """
+        return self._codec.render_text(messages, thinking)
+
     async def generate(
         self, prompt: Sequence[Message] | Sequence[int], sampling: Sampling
     ) -> Completion:

@@ -145,19 +145,22 @@ class LlamaCppEngine:
 
     def render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
         """Token ids of a chat, by the template in the GGUF file unless the card names another."""
+        return self._tokenize(self.render_text(messages, thinking), special=self._plain)
+
+    def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
+        """The text behind `render`."""
         if self._plain:
-            return self._tokenize(plain_text(messages), special=True)
+            return plain_text(messages)
         closed, tail = split_open_turn(messages)
         if not closed:
-            return self._tokenize(tail, special=False)
+            return tail
         body: dict[str, Any] = {
             "messages": [{"role": m.role, "content": m.content} for m in closed],
             "add_generation_prompt": True,
         }
         if thinking is not None:
             body["chat_template_kwargs"] = {"enable_thinking": thinking}
-        prompt = self._call("/apply-template", body)["prompt"]
-        return self._tokenize(prompt + tail, special=False)
+        return str(self._call("/apply-template", body)["prompt"]) + tail
 
     def _tokenize(self, text: str, *, special: bool) -> list[int]:
         body = {"content": text, "add_special": special, "parse_special": True}

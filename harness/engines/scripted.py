@@ -92,11 +92,15 @@ class ScriptedEngine:
 
     def render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
         """Token ids of `role: content` lines; a trailing assistant message is left open."""
+        return encode(self.render_text(messages, thinking))
+
+    def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
+        """The text behind `render`."""
         del thinking
         lines = [f"{message.role}: {message.content}\n" for message in messages]
         if messages and messages[-1].role == "assistant":
-            return encode("".join(lines)[:-1])
-        return encode("".join(lines) + "assistant: ")
+            return "".join(lines)[:-1]
+        return "".join(lines) + "assistant: "
 
     async def generate(
         self, prompt: Sequence[Message] | Sequence[int], sampling: Sampling
@@ -169,7 +173,15 @@ class ScriptedEngine:
     async def loglikelihood(
         self, context: str, continuations: Sequence[str]
     ) -> list[tuple[float, bool]]:
-        """By the given function, or -1 for each byte."""
+        """By the given function, or -1 for each byte; fails by `fail_every` and after `close`."""
+        with self._lock:
+            call = self.calls
+            self.calls += 1
+            self.prompts.append(context)
+        if self.closed:
+            raise EngineError("the scripted engine is closed")
+        if self._fail_every and (call + 1) % self._fail_every == 0:
+            raise EngineError(f"scripted failure of call {call}")
         if self._likelihood is not None:
             return [self._likelihood(context, text) for text in continuations]
         return [(-float(len(encode(text))), False) for text in continuations]

@@ -13,11 +13,15 @@ from harness.schema import Policy
 POLICIES = {
     "single_turn": "harness.rollouts.single_turn:single_turn",
     "extractive": "harness.rollouts.extractive:extractive",
+    "choice": "harness.rollouts.choice:choice",
 }
 """Policy name -> "module:function", imported when used."""
 
 MODEL_FREE = frozenset({"extractive"})
 """Policies that never generate: they need no engine."""
+
+BY_LIKELIHOOD = frozenset({"choice"})
+"""Policies for tasks that ask for log-likelihoods, and for no others."""
 
 
 def policy(name: str) -> Policy:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from harness.schema import (
     Doc,
     Engine,
     Generate,
+    LogLikelihood,
     Passage,
     Policy,
     PolicyConfig,
@@ -201,6 +203,8 @@ class Driver:
                 if isinstance(command, Generate):
                     result: Any = await self._generate(job, command, turn)
                     turn += 1
+                elif isinstance(command, LogLikelihood):
+                    result = await self._loglikelihood(command)
                 elif isinstance(command, Retrieve):
                     result = await self._ask(
                         self._retrieve, "retriever", command.queries, command.k
@@ -235,6 +239,19 @@ class Driver:
         if completion.finish == "error":
             raise RuntimeError(completion.text or "the engine reported an error")
         return completion
+
+    async def _loglikelihood(self, command: LogLikelihood) -> list[tuple[float, bool]]:
+        if self._engine is None:
+            raise RuntimeError("the policy asks for log-likelihoods, but no engine was opened")
+        context = self._engine.render_text(command.prompt, command.thinking)
+        values = await self._engine.loglikelihood(context, command.continuations)
+        if len(values) != len(command.continuations):
+            raise RuntimeError(
+                f"{len(command.continuations)} continuations, {len(values)} log-likelihoods"
+            )
+        if not all(math.isfinite(total) for total, _ in values):
+            raise RuntimeError(f"a log-likelihood is no finite number: {values}")
+        return values
 
     async def _ask(
         self, batcher: _Batcher | None, name: str, items: Sequence[str], k: int

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 from harness.errors import UsageError
-from harness.schema import Doc, Embed, Generate, Passage, PolicyConfig, Retrieve, Rollout, Turn
+from harness.schema import Command, Doc, Passage, PolicyConfig, Rollout, Turn
 from harness.scoring.text import CJK
 
 MODES = ("span", "page")
@@ -87,9 +87,7 @@ class _Token:
     end: int
 
 
-def extractive(
-    doc: Doc, config: PolicyConfig
-) -> Generator[Generate | Retrieve | Embed, Any, Rollout]:
+def extractive(doc: Doc, config: PolicyConfig) -> Generator[Command, Any, Rollout]:
     """Answer from the passages without asking anything of a model.
 
     Options (`PolicyConfig.options`):

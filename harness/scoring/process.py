@@ -37,6 +37,22 @@ class RolloutText(str):
         return str(self), self.rollout
 
 
+class RolloutLikelihood(tuple[float, bool]):
+    """A choice's log-likelihood as the pair lm-eval wants, with the whole rollout attached."""
+
+    rollout: Rollout
+
+    def __new__(cls, value: float, likeliest: bool, rollout: Rollout) -> RolloutLikelihood:
+        """Make the pair carry `rollout`."""
+        self = super().__new__(cls, (value, likeliest))
+        self.rollout = rollout
+        return self
+
+    def __getnewargs__(self) -> tuple[float, bool, Rollout]:
+        """Arguments with which pickle and copy rebuild the pair."""
+        return self[0], self[1], self.rollout
+
+
 def doc_to_row(doc: Doc) -> dict[str, Any]:
     """A doc as a row of a `datasets.Dataset`.
 
@@ -110,13 +126,23 @@ def process_results(
             )
         doc = doc_from_row(row)
         values: dict[str, list[float]] = {}
-        for repeat, result in enumerate(_flat(results)):
-            _, score = found[0].judge_and_score(doc, _rollout(doc, repeat, result))
+        for rollout in _rollouts(doc, results):
+            _, score = found[0].judge_and_score(doc, rollout)
             for name, value in score.metrics.items() if score else ():
                 values.setdefault(name, []).append(value)
         return {name: sum(v) / len(v) for name, v in values.items()}
 
     return process
+
+
+def _rollouts(doc: Doc, results: Sequence[Any]) -> Iterable[Rollout]:
+    """One rollout a repeat; of a multiple choice, one over all its (log-likelihood, bool)."""
+    if results and all(isinstance(r, tuple) and len(cast(Any, r)) == 2 for r in results):
+        if isinstance(results[0], RolloutLikelihood):
+            return (results[0].rollout,)
+        totals = tuple(float(total) for total, _ in results)
+        return (Rollout(doc.id, 0, (), "", choices=totals),)
+    return (_rollout(doc, repeat, result) for repeat, result in enumerate(_flat(results)))
 
 
 def _rollout(doc: Doc, repeat: int, result: object) -> Rollout:

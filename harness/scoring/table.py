@@ -13,6 +13,7 @@ from harness.schema import Doc, Rollout, Score, Scorer, Verdict
 Judge = Callable[[Doc, Rollout], Verdict]
 
 SCORERS = {
+    "choice": ("harness.scoring.choice:score", ""),
     "rag": ("harness.scoring.rag:score", "harness.scoring.rag:judge"),
     "qa": ("harness.scoring.qa:score", ""),
 }
