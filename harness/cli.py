@@ -93,6 +93,16 @@ class FreezeArgs(Where):
 
 
 @dataclass
+class RescoreArgs(Where):
+    """Score and judge stored records again; no model is loaded, no raw output is lost."""
+
+    run: str = _key("", "run id or run folder; or")
+    model: str = _key("", "model name: its newest run")
+    tasks: str = _key("", "only these tasks")
+    judge: str = _key("again", "again: ask the judges again; keep: keep the stored verdicts")
+
+
+@dataclass
 class RunsArgs(Where):
     """List the stored runs."""
 
@@ -130,6 +140,7 @@ VERBS = {
     "eval": Verb(EvalArgs, "harness.commands:evaluate_command", gated=True),
     "compare": Verb(CompareArgs, "harness.commands:compare_command", gated=True),
     "freeze": Verb(FreezeArgs, "harness.commands:freeze_command"),
+    "rescore": Verb(RescoreArgs, "harness.record_commands:rescore_command"),
     "runs": Verb(RunsArgs, "harness.commands:runs_command"),
     "check": Verb(CheckArgs, "harness.commands:check_command"),
     "leaderboard": Verb(BoardArgs, "harness.commands:leaderboard_command"),

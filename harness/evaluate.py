@@ -6,12 +6,9 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from harness.engines import CAN, open_engine
 from harness.engines.chat import PLAIN
 from harness.engines.weights import fingerprint as weights_fingerprint
 from harness.engines.weights import resolve
+from harness.environment import environment
 from harness.errors import UsageError
 from harness.lm import HarnessLM, Outcome, TaskPlan
 from harness.progress import Progress
@@ -29,13 +27,9 @@ from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, policy
 from harness.rollouts.driver import Driver
 from harness.schema import Engine, Model, Sampling
 from harness.scoring import task_scorer
+from harness.scoring.table import scorer_info
 from harness.store import Store
 from harness.task_loader import LoadedTask, effective_sampling, load_tasks, task_manager
-
-_PACKAGES = (
-    "checkrail", "lm-eval", "datasets", "numpy", "scipy", "torch", "transformers", "peft",
-    "xllamacpp", "vllm", "bm25s", "rank-bm25", "faiss-cpu",
-)  # fmt: skip
 
 DEFAULT_WINDOW = 16
 
@@ -315,8 +309,7 @@ def _plan(
         "retriever": loaded.retriever,
         "board": str(loaded.metadata.get("board", loaded.name)),
         "metric": str(loaded.metadata.get("metric", "")),
-        "columns": [m for m in scorer.metrics if m not in scorer.doc_metrics],
-        "context_columns": [m for m in scorer.metrics if m in scorer.doc_metrics],
+        **scorer_info(scorer),
         "off_protocol": sorted(off),
         "parent": model.parent,
         "note": model.note,
@@ -332,52 +325,3 @@ def _plan(
         selected=loaded.selected,
         total=loaded.total,
     )
-
-
-def environment() -> dict[str, Any]:
-    """Code version, packages and hardware: noted beside results, never compared."""
-    packages: dict[str, str] = {}
-    for name in _PACKAGES:
-        try:
-            packages[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "code": code_version(),
-        "python": platform.python_version(),
-        "packages": packages,
-        "hardware": {
-            "machine": platform.machine(),
-            "processor": _processor(),
-            "cores": os.cpu_count() or 0,
-        },
-    }
-
-
-def code_version() -> str:
-    """Commit of this checkout, with "+changes" where files differ; "unknown" outside git."""
-    import subprocess
-
-    def git(*args: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(paths.ROOT), *args],
-            capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
-        return done.stdout.strip()
-
-    try:
-        commit = git("rev-parse", "--short=12", "HEAD")
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", "harness", "tasks")
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return commit + ("+changes" if changed else "")
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor()

@@ -19,17 +19,15 @@ from lm_eval.api.model import LM
 from harness import codec
 from harness.errors import UsageError
 from harness.progress import Progress
+from harness.rescore import score_again, scored_by
 from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE
 from harness.rollouts import policy as find_policy
 from harness.rollouts.driver import Driver, Job
 from harness.schema import (
     Message,
     PolicyConfig,
-    Record,
     Rollout,
     Sampling,
-    Score,
-    Verdict,
 )
 from harness.scoring import TaskScorer
 from harness.scoring.process import RolloutLikelihood, RolloutText, doc_from_row
@@ -219,8 +217,7 @@ class HarnessLM(LM):
             missing[task] = [(d, r) for d, r in want if (d.doc.id, r) not in have]
             total += len(want)
             self.outcome.reused += len(want) - len(missing[task])
-            if len(missing[task]) < len(want):
-                self._rescore(plan, docs)
+            self._rescore(plan)
         count = sum(len(m) for m in missing.values())
         if count:
             driver = self._open_driver()
@@ -261,19 +258,22 @@ class HarnessLM(LM):
         self.outcome.played += 1
         self._progress.sample(tokens=rollout.completion_tokens or 0)
 
-    def _rescore(self, plan: TaskPlan, docs: Mapping[str, StoredDoc]) -> None:
-        """Bring stored scores up to date: a newer scorer, judge or data set needs no model."""
+    def _rescore(self, plan: TaskPlan) -> None:
+        """Bring stored scores up to date: a newer scorer, judge or data set needs no model.
+
+        Docs outside this selection as well: a larger one that is complete stays readable.
+        """
         stale = self._store.stale(plan.name, _scored_by(plan))
-        if not stale:
-            return
-        for record in self._store.records(plan.name, plan.selected):
-            if (record.doc_id, record.repeat) in stale and record.doc_id in docs:
-                stored = docs[record.doc_id]
-                verdicts, score = plan.scorer.judge_and_score(stored.doc, record.rollout)
-                self._store.put_score(
-                    _rescored(record, verdicts, score), stored.request, _scored_by(plan)
-                )
-                self.outcome.rescored += 1
+        if stale:
+            again = score_again(
+                self._store,
+                plan.name,
+                plan.scorer,
+                wanted=lambda record: (record.doc_id, record.repeat) in stale,
+            )
+            scores = [new for _, new in again]
+            self._store.put_scores(scores)
+            self.outcome.rescored += len(scores)
 
     def _answers(
         self,
@@ -293,16 +293,4 @@ class HarnessLM(LM):
 
 def _scored_by(plan: TaskPlan) -> str:
     """What a stored score depends on besides the rollout: scorer, judge and data set."""
-    return f"{plan.scorer.fingerprint}|{plan.info['fingerprints']['dataset']}"
-
-
-def _rescored(record: Record, verdicts: Sequence[Verdict], score: Score | None) -> Record:
-    return Record(
-        record.task,
-        record.doc_id,
-        record.repeat,
-        record.prompt_sha,
-        record.rollout,
-        tuple(verdicts),
-        score,
-    )
+    return scored_by(plan.scorer.fingerprint, str(plan.info["fingerprints"]["dataset"]))

@@ -65,7 +65,7 @@ class RecordSet:
         selected: Docs that were asked for.
         unfinished: Docs that were asked for and lack repeats, with the samples they have.
         total: Docs in the whole set.
-        environment: Code, packages and hardware of every invocation.
+        environment: Code, packages and hardware of the invocations, each once.
     """
 
     name: str
@@ -146,8 +146,12 @@ def from_store(store: Store, task: str, limit: int | None = None) -> RecordSet:
         total=run.total,
         repeats=run.repeats,
         unfinished=tuple(d for d in docs if len(d.samples) < run.repeats),
-        environment=tuple(i["environment"] for i in store.invocations()),
+        environment=_distinct(i["environment"] for i in store.invocations()),
     )
+
+
+def _distinct(items: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    return tuple({codec.dumps(item): item for item in items}.values())
 
 
 def freeze(records: RecordSet, folder: Path, name: str) -> Path:

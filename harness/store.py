@@ -18,13 +18,14 @@ import os
 import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from harness import codec
 from harness.errors import StoreError
-from harness.schema import Record, Rollout, Score, Verdict
+from harness.schema import Rollout, Score, Verdict
 from harness.stored import (
     FILE,
     SCHEMA_VERSION,
@@ -35,7 +36,9 @@ from harness.stored import (
     foreign,
 )
 
-__all__ = ["FILE", "SCHEMA_VERSION", "Store", "StoredDoc", "StoredRun", "TaskRun", "find_runs"]
+__all__ = [
+    "FILE", "SCHEMA_VERSION", "NewScore", "Store", "StoredDoc", "StoredRun", "TaskRun", "find_runs",
+]  # fmt: skip
 
 _NETWORK_FILE_SYSTEMS = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs",
@@ -63,6 +66,23 @@ CREATE TABLE failures(
     task TEXT NOT NULL, doc_id TEXT NOT NULL, repeat INTEGER NOT NULL, request TEXT NOT NULL,
     error TEXT NOT NULL, at TEXT NOT NULL, invocation INTEGER NOT NULL);
 """
+
+
+@dataclass(frozen=True, slots=True)
+class NewScore:
+    """Verdicts and score that a stored sample is to have from now on.
+
+    Attributes:
+        scorer: What the score depends on besides the rollout.
+    """
+
+    task: str
+    doc_id: str
+    repeat: int
+    request: str
+    verdicts: tuple[Verdict, ...]
+    score: Score | None
+    scorer: str
 
 
 def now() -> str:
@@ -260,20 +280,37 @@ class Store(StoredRun):
                 ),
             )  # fmt: skip
 
-    def put_score(self, record: Record, request: str, scorer: str) -> None:
-        """Replace the verdicts and score of a stored sample (rescoring)."""
-        score = record.score
+    def put_scores(
+        self, scores: Sequence[NewScore], infos: Mapping[str, Mapping[str, Any]] | None = None,
+        log: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Replace verdicts and scores of stored samples, all of them or none.
+
+        Args:
+            scores: Their rollouts are left as they are.
+            infos: New info of tasks, by name.
+            log: Entered as an invocation of its own, in the same transaction.
+        """
         with self._transaction() as db:
-            db.execute(
-                "UPDATE samples SET verdicts = ?, metrics = ?, reasons = ?, scorer = ?"
-                " WHERE task = ? AND doc_id = ? AND repeat = ? AND request = ?",
-                (
-                    codec.dumps([codec.verdict_to_json(v) for v in record.verdicts]),
-                    None if score is None else codec.dumps(dict(score.metrics)),
-                    None if score is None else codec.dumps(list(score.reasons)),
-                    scorer, record.task, record.doc_id, record.repeat, request,
-                ),
-            )  # fmt: skip
+            for s in scores:
+                db.execute(
+                    "UPDATE samples SET verdicts = ?, metrics = ?, reasons = ?, scorer = ?"
+                    " WHERE task = ? AND doc_id = ? AND repeat = ? AND request = ?",
+                    (
+                        codec.dumps([codec.verdict_to_json(v) for v in s.verdicts]),
+                        None if s.score is None else codec.dumps(dict(s.score.metrics)),
+                        None if s.score is None else codec.dumps(list(s.score.reasons)),
+                        s.scorer, s.task, s.doc_id, s.repeat, s.request,
+                    ),
+                )  # fmt: skip
+            for task, info in (infos or {}).items():
+                db.execute("UPDATE tasks SET info = ? WHERE task = ?", (codec.dumps(info), task))
+            if log is not None:
+                db.execute(
+                    "INSERT INTO invocations(started, finished, status, info)"
+                    " VALUES(?, ?, 'rescored', ?)",
+                    (now(), now(), codec.dumps(log)),
+                )
 
     def put_failure(self, task: str, doc_id: str, repeat: int, request: str, error: str) -> None:
         """Log an infrastructure failure; the sample stays missing and is retried."""

@@ -34,8 +34,10 @@ ALLOWED = {
     "differences": BASE | {"records"},
     "runs": BASE | {"records", "store"},
     "progress": BASE,
+    "environment": BASE,
+    "rescore": BASE | {"store", "scoring", "catalog", "environment", "runs", "records"},
     "task_loader": BASE | {"catalog"},
-    "lm": BASE | {"store", "scoring", "rollouts", "progress"},
+    "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore"},
 }
 ONLY_IN = {
     "lm_eval": {"harness/task_loader.py", "harness/lm.py", "harness/evaluate.py"},

@@ -79,6 +79,14 @@ def task_scorer(name: str) -> TaskScorer:
     )
 
 
+def scorer_info(scorer: TaskScorer) -> dict[str, list[str]]:
+    """What a run keeps of its scorer for the boards: metrics of the model, and of the doc."""
+    return {
+        "columns": [m for m in scorer.metrics if m not in scorer.doc_metrics],
+        "context_columns": [m for m in scorer.metrics if m in scorer.doc_metrics],
+    }
+
+
 def fingerprint(name: str) -> str:
     """Name and version of a scorer and its judge, such as "rag@1+deterministic@1"."""
     return task_scorer(name).fingerprint
