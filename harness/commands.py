@@ -30,7 +30,9 @@ from harness.models import load_model
 from harness.paths import TASKS
 from harness.progress import Progress
 from harness.records import RecordSet, freeze, frozen_tasks, load_frozen
-from harness.report.markdown import cell, escape, table, write_boards
+from harness.report.cells import cell, escape, table
+from harness.report.markdown import write_boards
+from harness.report.published import load_all
 from harness.report.summary import summarise
 from harness.runs import board_sets, find_run, list_runs, load_baseline, load_run
 from harness.schema import Comparison, Model
@@ -100,8 +102,7 @@ def evaluate_command(args: EvalArgs) -> int:
         reference = _reference(model, args.baseline, gates, out, baselines, sets)
         gated.append(compare(sets, reference, gates, vary))
         agreements += _agreements(sets, reference, vary)
-    for path in write_boards(Path(args.boards), board_sets(out, baselines), lineage(gates)):
-        print(f"wrote {path}")
+    _write_boards(Path(args.boards), out, baselines, gates)
     return finish(args, gated, incomplete, agreements)
 
 
@@ -352,8 +353,12 @@ def _check_baselines(folder: Path) -> int:
 def leaderboard_command(args: BoardArgs) -> int:
     """Write the boards again; no model is loaded."""
     baselines = Path(args.baselines)
-    gates = load_gates(baselines, "pr")
-    sets = board_sets(Path(args.out), baselines)
-    for path in write_boards(Path(args.boards), sets, lineage(gates)):
-        print(f"wrote {path}")
+    _write_boards(Path(args.boards), Path(args.out), baselines, load_gates(baselines, "pr"))
     return 0
+
+
+def _write_boards(folder: Path, out: Path, baselines: Path, gates: Gates) -> None:
+    """Boards of what is stored, of frozen baselines and of the published tables."""
+    published = tuple(load_all(baselines / "published").values())
+    for path in write_boards(folder, board_sets(out, baselines), lineage(gates), published):
+        print(f"wrote {path}")

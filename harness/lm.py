@@ -11,13 +11,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lm_eval.api.model import LM
 
 from harness import codec
 from harness.errors import UsageError
+from harness.leaks import IN_PROMPT, find_leaks
 from harness.progress import Progress
 from harness.rescore import score_again, scored_by
 from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE
@@ -83,6 +84,20 @@ def request_key(messages: Sequence[Message], plan: TaskPlan, choices: Sequence[s
         dict(plan.policy_options),
     ]
     return codec.sha([*parts, list(choices)] if choices else parts)[:32]
+
+
+def mark_leaks(docs: Mapping[str, StoredDoc]) -> dict[str, StoredDoc]:
+    """Docs whose question their prompt shows, marked in their meta: boards name them.
+
+    Worked examples and few-shots alike, of any task: what counts is the rendered prompt.
+    """
+    prompts = ["\n".join(m.content for m in d.messages) for d in docs.values()]
+    leaks = find_leaks([d.doc for d in docs.values()], prompts)
+    return {
+        doc_id: replace(docs[doc_id], doc=replace(doc, meta={**doc.meta, IN_PROMPT: True}))
+        for doc_id in leaks
+        if not (doc := docs[doc_id].doc).meta.get(IN_PROMPT)
+    }
 
 
 class HarnessLM(LM):
@@ -177,6 +192,7 @@ class HarnessLM(LM):
             for task, docs in asked.items()
         }
         for task, docs in stored.items():
+            docs.update(mark_leaks(docs))
             plan = self._plans[task]
             self._store.put_task(task, plan.info, plan.total, plan.repeats, list(docs.values()))
         self._play(stored)

@@ -18,6 +18,7 @@ from typing import Any
 
 from harness import codec
 from harness.errors import DataError, NoBaselineError, StoreError
+from harness.leaks import IN_PROMPT
 from harness.store import Store
 
 FROZEN_SCHEMA = 1
@@ -38,13 +39,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class DocSamples:
-    """All samples of one doc, by repeat."""
+    """All samples of one doc, by repeat. `in_prompt`: the prompt shows its question."""
 
     doc_id: str
     cluster: str | None
     stratum: str | None
     prompt_sha: str
     samples: tuple[Sample, ...]
+    in_prompt: bool = False
 
     def mean(self, metric: str) -> float | None:
         """Mean over repeats; None if any repeat is unscored on this metric."""
@@ -131,7 +133,12 @@ def from_store(store: Store, task: str, limit: int | None = None) -> RecordSet:
         )
     docs = [
         DocSamples(
-            d.doc.id, d.doc.cluster, d.doc.stratum, d.prompt_sha, tuple(by_doc.get(d.doc.id, ()))
+            d.doc.id,
+            d.doc.cluster,
+            d.doc.stratum,
+            d.prompt_sha,
+            tuple(by_doc.get(d.doc.id, ())),
+            bool(d.doc.meta.get(IN_PROMPT)),
         )
         for d in stored
     ]  # fmt: skip
@@ -187,6 +194,7 @@ def freeze(records: RecordSet, folder: Path, name: str) -> Path:
                         "finish": s.finish, "reasons": list(s.reasons),
                         "metrics": None if s.metrics is None else dict(s.metrics),
                         "completion_tokens": s.completion_tokens,
+                        **({IN_PROMPT: True} if doc.in_prompt else {}),
                     }
                 )
             )  # fmt: skip
@@ -275,6 +283,7 @@ def _docs(rows: Iterable[Mapping[str, Any]]) -> tuple[DocSamples, ...]:
                 )
                 for s in sorted(samples, key=lambda s: s["repeat"])
             ),
+            bool(samples[0].get(IN_PROMPT)),
         )
         for doc_id, samples in grouped.items()
     )  # fmt: skip

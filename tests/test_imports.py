@@ -17,6 +17,7 @@ ALLOWED = {
     "http": {"errors"},
     "codec": {"schema"},
     "data": {"errors", "paths"},
+    "leaks": BASE,
     "engines": BASE,
     "retrieval": BASE,
     "scoring": BASE,
@@ -24,9 +25,9 @@ ALLOWED = {
     "rollouts": BASE | {"scoring", "retrieval", "engines"},
     "stored": BASE,
     "store": BASE | {"stored"},
-    "records": BASE | {"store"},
+    "records": BASE | {"store", "leaks"},
     "audit": BASE | {"store"},
-    "report": BASE | {"store", "records", "stats"},
+    "report": BASE | {"store", "records", "stats", "leaks"},
     "catalog": BASE,
     "models": BASE,
     "gates": BASE | {"models", "stats"},
@@ -37,7 +38,7 @@ ALLOWED = {
     "environment": BASE,
     "rescore": BASE | {"store", "scoring", "catalog", "environment", "runs", "records"},
     "task_loader": BASE | {"catalog"},
-    "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore"},
+    "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore", "leaks"},
 }
 ONLY_IN = {
     "lm_eval": {"harness/task_loader.py", "harness/lm.py", "harness/evaluate.py"},

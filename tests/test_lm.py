@@ -6,7 +6,9 @@ import pytest
 
 from harness import cli, paths
 from harness.catalog import catalog
-from harness.store import Store
+from harness.lm import mark_leaks
+from harness.schema import Doc, Message
+from harness.store import Store, StoredDoc
 from tests.test_evaluate import run
 
 
@@ -59,3 +61,14 @@ def test_a_crash_is_exit_code_1_and_leaves_no_stale_pass(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         cli.main(["compare", f"out={tmp_path}"])
     assert json.loads((tmp_path / "gate.json").read_text("utf-8"))["exit_code"] == 1
+
+
+def test_a_few_shot_that_is_a_test_item_is_marked_whatever_the_task():
+    asked = ["Who opens the door?", "When does the train leave?"]
+    shots = (Message("user", asked[0]), Message("assistant", "the guard"))
+    docs = {
+        f"d{i}": StoredDoc(Doc(f"d{i}", q, ("x",)), i, (*shots, Message("user", q)), "s", "r")
+        for i, q in enumerate(asked)
+    }
+    marked = mark_leaks(docs)
+    assert {k: d.doc.meta for k, d in marked.items()} == {"d0": {"in_prompt": True}}

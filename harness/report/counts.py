@@ -55,22 +55,53 @@ def fit(cell: str, n: int, unit: str = "") -> Fit | None:
     Returns:
         None where the cell is not a figure.
     """
-    text = cell.replace(",", "").strip()
-    if ratio := _RATIO.fullmatch(text):
+    if ratio := _RATIO.fullmatch(_bare(cell)):
         k, total = int(ratio[1]), int(ratio[2])
         hit = (k,) if total == n and k <= n else ()
         return Fit(hit, hit)
-    found = _FIGURE.fullmatch(text)
-    if not found:
+    parsed = _parse(cell, unit)
+    if parsed is None:
         return None
-    figure = found["value"]
-    value = Fraction(figure if figure[0] != "." else "0" + figure)
-    step = Fraction(1, 10 ** len(figure.partition(".")[2]))
-    if found["percent"] or unit == "percent" or (not unit and not ("." in figure and value <= 1)):
-        value, step = value / 100, step / 100
+    value, step = parsed
     low, high = math.ceil((value - step / 2) * n), math.floor((value + step / 2) * n)
     cut = range(math.ceil(value * n), min(n + 1, math.ceil((value + step) * n)))
     return Fit(tuple(range(max(0, low), min(n, high) + 1)), tuple(cut))
+
+
+def figure(cell: str, unit: str = "") -> float | None:
+    """Return the number that a cell shows, a share as 0 to 1; None where it shows none.
+
+    Args:
+        cell: As in `fit`.
+        unit: As in `fit`; "tokens" and "count" leave the number as it stands.
+    """
+    if ratio := _RATIO.fullmatch(_bare(cell)):
+        return int(ratio[1]) / int(ratio[2]) if int(ratio[2]) else None
+    parsed = _parse(cell, unit)
+    return None if parsed is None else float(parsed[0])
+
+
+def decimals(cell: str) -> int:
+    """Return how many decimals a cell is printed with."""
+    found = _FIGURE.fullmatch(_bare(cell))
+    return len(found["value"].partition(".")[2]) if found else 0
+
+
+def _bare(cell: str) -> str:
+    return cell.replace(",", "").strip()
+
+
+def _parse(cell: str, unit: str) -> tuple[Fraction, Fraction] | None:
+    """The value of a figure and the step between two printed figures."""
+    found = _FIGURE.fullmatch(_bare(cell))
+    if not found:
+        return None
+    shown = found["value"]
+    value = Fraction(shown if shown[0] != "." else "0" + shown)
+    step = Fraction(1, 10 ** len(shown.partition(".")[2]))
+    if found["percent"] or unit == "percent" or (not unit and not ("." in shown and value <= 1)):
+        value, step = value / 100, step / 100
+    return value, step
 
 
 def infer_count(cell: str, n: int, unit: str = "") -> int | None:
@@ -112,12 +143,20 @@ def wilson_range(counts: Sequence[int], n: int) -> tuple[float, float]:
     return wilson(counts[0], n)[0], wilson(counts[-1], n)[1]
 
 
-def compare_counts(a: Sequence[int], b: Sequence[int], n: int) -> Verdict:
-    """As `distinguishable`, on the counts that fit each figure."""
+def compare_counts(a: Sequence[int], b: Sequence[int], n: int, other: int = 0) -> Verdict:
+    """As `distinguishable`, on the counts that fit each figure.
+
+    Args:
+        a: Counts that fit the first figure.
+        b: Counts that fit the second.
+        n: Questions behind the first.
+        other: Questions behind the second; 0: the same number.
+    """
+    other = other or n
     if not a or not b:
         return "unknown"
     from scipy.stats import fisher_exact
 
-    k, m = min(product(a, b), key=lambda pair: abs(pair[0] - pair[1]))
-    p_value: float = cast("Any", fisher_exact)([[k, n - k], [m, n - m]]).pvalue
+    k, m = min(product(a, b), key=lambda pair: abs(pair[0] / n - pair[1] / other))
+    p_value: float = cast("Any", fisher_exact)([[k, n - k], [m, other - m]]).pvalue
     return "distinguishable" if p_value < ALPHA else "not distinguishable"

@@ -1,13 +1,14 @@
-"""The papers' tables (baselines/published/*.toml), read and printed.
+"""The papers' tables (baselines/published/*.toml), read and checked.
 
 A table carries its cells as printed, its protocol and its inconsistencies; the board adds what
-the cells allow (`harness.report.counts`) and marks what they do not.
-
-    print(markdown(load(Path("baselines/published/railway_table2.toml"))))
+the cells allow (`harness.report.counts`) and marks what they do not (`harness.report.printed`).
+The names of tasks and metrics are those of this harness wherever it has the same ones, so that
+published figures find their place beside measured ones.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,36 +16,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.errors import ConfigError, nearest
-from harness.report.counts import (
-    Verdict,
-    compare_counts,
-    distinguishable,
-    fit,
-    infer_count,
-    interval,
-    wilson_range,
-)
-
-__all__ = [
-    "Column",
-    "PublishedTable",
-    "Row",
-    "Verdict",
-    "distinguishable",
-    "infer_count",
-    "interval",
-    "load",
-    "load_all",
-    "markdown",
-]
 
 UNITS = ("percent", "fraction", "tokens", "count")
 KINDS = ("share", "mean", "count")
+
+_BOARD = re.compile(r"[a-z0-9_]+")  # becomes a file name
 
 _Fields = Mapping[str, tuple[type, bool]]  # key -> (type, required)
 _TABLE: _Fields = {
     "id": (str, True),
     "title": (str, True),
+    "board": (str, True),
     "reference": (str, False),
     "not_comparable": (str, False),
     "inconsistencies": (list, False),
@@ -72,14 +54,20 @@ _COLUMN: _Fields = {
     "kind": (str, False),
     "higher_is_better": (bool, False),
     "single_sample": (bool, False),
+    "beside": (bool, False),
 }
 _ROW: _Fields = {
     "model": (str, False),
     "backbone": (str, False),
     "method": (str, False),
+    "task": (str, False),
     "cells": (list, True),
     "notes": (dict, False),
 }
+
+SOURCE_KEYS = tuple(_SOURCE)
+PROTOCOL_KEYS = tuple(_PROTOCOL)
+"""In the order in which a board shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +84,7 @@ class Column:
             tasks) or "count". Only shares have an inferred count.
         higher_is_better: False for lengths and failures.
         single_sample: One sample a question on a set usually reported as a mean over many.
+        beside: Whether its cells also stand beside measured rows of the task and metric.
     """
 
     task: str
@@ -106,6 +95,7 @@ class Column:
     kind: str = "share"
     higher_is_better: bool = True
     single_sample: bool = False
+    beside: bool = True
 
     @property
     def id(self) -> str:
@@ -115,12 +105,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table; `cells` are as printed, "-" or "" where nothing is given."""
+    """One line of a table; `cells` are as printed, "-" or "" where nothing is given.
+
+    A `task` replaces the columns' where the rows of a table are tasks.
+    """
 
     cells: tuple[str, ...]
     model: str = ""
     backbone: str = ""
     method: str = ""
+    task: str = ""
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -136,6 +130,7 @@ class PublishedTable:
     Attributes:
         id: Name of its file.
         title: Heading on the board.
+        board: Board that shows it.
         source: paper, arxiv, repository, commit, licence, note.
         protocol: metrics, questions, sampling, judge, retriever, samples, notes.
         columns: In print order.
@@ -147,6 +142,7 @@ class PublishedTable:
 
     id: str
     title: str
+    board: str
     source: Mapping[str, str]
     protocol: Mapping[str, str]
     columns: tuple[Column, ...]
@@ -182,6 +178,8 @@ def load(path: Path) -> PublishedTable:
     top = _checked(raw, _TABLE, f"{path}: ")
     if top["id"] != path.stem:
         raise ConfigError(f"{path}: id: is {top['id']!r}, but the file is called {path.stem!r}")
+    if not _BOARD.fullmatch(top["board"]):
+        raise ConfigError(f"{path}: board: {top['board']!r}: small letters, digits and _ only")
     columns = tuple(_column(c, f"{path}: columns {i}: ") for i, c in enumerate(top["columns"], 1))
     ids = [c.id for c in columns]
     _unique(ids, f"{path}: columns: task and metric")
@@ -194,6 +192,7 @@ def load(path: Path) -> PublishedTable:
     return PublishedTable(
         id=top["id"],
         title=top["title"],
+        board=top["board"],
         source=_checked(top["source"], _SOURCE, f"{path}: source."),
         protocol=_checked(top["protocol"], _PROTOCOL, f"{path}: protocol."),
         columns=columns,
@@ -205,12 +204,14 @@ def load(path: Path) -> PublishedTable:
 
 
 def load_all(folder: Path) -> dict[str, PublishedTable]:
-    """Read every table of a folder, by id, in the order of their ids.
+    """Read every table of a folder, by id, in the order of their ids; {} without the folder.
 
     Raises:
-        ConfigError: A table with a mistake, or no tables at all.
+        ConfigError: A table with a mistake, or a folder without tables.
     """
     paths = sorted(folder.glob("*.toml"))
+    if not folder.exists():
+        return {}
     if not paths:
         raise ConfigError(f"{folder}: no published tables (*.toml) there")
     return {path.stem: load(path) for path in paths}
@@ -269,125 +270,3 @@ def _unique(names: Sequence[str], where: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{where}: {name!r} occurs twice")
-
-
-# --- printing ---------------------------------------------------------------------------------
-
-_LEGEND = {
-    "†": "no k/n gives this figure, for the n stated: no interval.",
-    "‡": "another figure of this row and task fits no k/n, so n is in doubt: no interval.",
-    "≈": "not distinguishable from the reference row, {reference} (Fisher's exact test on the "
-    "inferred counts, 5%, unpaired, unadjusted; the absence of the mark proves nothing).",
-    "§": "single sample a question: not to be set beside a mean over many samples.",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What a cell allows: its counts (none where n is in doubt) and its mark."""
-
-    counts: tuple[int, ...] = ()
-    mark: str = ""
-    cut_off: bool = False
-
-
-def markdown(table: PublishedTable, level: int = 3) -> str:
-    """Render a table with intervals, marks, source, protocol and inconsistencies.
-
-    Args:
-        table: What `load` returned.
-        level: Heading level.
-    """
-    from tabulate import tabulate
-
-    readings = {row.name: _readings(table.columns, row) for row in table.rows}
-    base = readings.get(table.reference)
-    notes: list[str] = []
-    cut: list[str] = []
-    used: set[str] = {"§"} if any(c.single_sample for c in table.columns) else set()
-    body: list[list[str]] = []
-    for row in table.rows:
-        line = [row.model, row.backbone, row.method]
-        for i, (column, reading) in enumerate(zip(table.columns, readings[row.name], strict=True)):
-            shown, mark = row.cells[i] or "-", reading.mark
-            if column.n and base and row.name != table.reference:
-                verdict = compare_counts(reading.counts, base[i].counts, column.n)
-                mark += "≈" if verdict == "not distinguishable" else ""
-            used.update(mark)
-            if note := row.notes.get(column.id):
-                notes.append(note)
-                mark += f" ({len(notes)})"
-            if reading.cut_off and column.n:
-                cut.append(f"{shown} = {reading.counts[0]}/{column.n}")
-            line.append(shown + mark + _bounds(shown, reading.counts, column))
-        body.append(line)
-    heads = ["Model", "Backbone", "Method", *(_heading(c) for c in table.columns)]
-    keep = [i for i in range(len(heads)) if i > 2 or any(line[i] for line in body)]
-    out = [f"{'#' * level} {table.title}", ""]
-    if table.not_comparable:
-        out += [f"**Not comparable.** {table.not_comparable}", ""]
-    out += [
-        tabulate(
-            [[line[i] for i in keep] for line in body],
-            headers=[heads[i] for i in keep],
-            tablefmt="github",
-            disable_numparse=True,
-        ),
-        "",
-    ]
-    legend = [
-        f"{mark} {text.format(reference=table.reference)}"
-        for mark, text in _LEGEND.items()
-        if mark in used
-    ]
-    if any(reading.counts for line in readings.values() for reading in line):
-        legend.insert(0, "Brackets: 95% Wilson interval, questions independent.")
-    if cut:
-        legend.append(f"Cut off instead of rounded: {', '.join(dict.fromkeys(cut))}.")
-    legend += [f"({i}) {note}" for i, note in enumerate(notes, start=1)]
-    out += [f"- {text}" for text in legend] + [""] * bool(legend)
-    out += [f"Source: {_citation(table.source)}", "", "Protocol:", ""]
-    out += [f"- {key}: {table.protocol[key]}" for key in _PROTOCOL if key in table.protocol]
-    if table.inconsistencies:
-        out += ["", "Known inconsistencies of the source:", ""]
-        out += [f"{i}. {text}" for i, text in enumerate(table.inconsistencies, start=1)]
-    return "\n".join(out) + "\n"
-
-
-def _readings(columns: Sequence[Column], row: Row) -> list[_Reading]:
-    """Return what each cell allows; one misfit puts the n of that task in doubt."""
-    fits = [
-        fit(cell, c.n, c.unit) if c.kind == "share" and c.n else None
-        for c, cell in zip(columns, row.cells, strict=True)
-    ]
-    doubtful = {c.task for c, f in zip(columns, fits, strict=True) if f and not f.counts}
-    readings: list[_Reading] = []
-    for column, found in zip(columns, fits, strict=True):
-        if found is None:
-            readings.append(_Reading())
-        elif column.task in doubtful:
-            readings.append(_Reading(mark="‡" if found.counts else "†"))
-        else:
-            readings.append(_Reading(found.counts, cut_off=not found.rounded))
-    return readings
-
-
-def _bounds(cell: str, counts: Sequence[int], column: Column) -> str:
-    if not counts or not column.n:
-        return ""
-    scale, digits = (100, 1) if column.unit == "percent" else (1, 3)
-    low, high = (f"{scale * x:.{digits}f}" for x in wilson_range(counts, column.n))
-    if cell.startswith("."):
-        low, high = low.removeprefix("0"), high.removeprefix("0")
-    return f" [{low}, {high}]"
-
-
-def _heading(column: Column) -> str:
-    arrow = "" if column.higher_is_better else " ↓"
-    return column.label + arrow + (" §" if column.single_sample else "")
-
-
-def _citation(source: Mapping[str, str]) -> str:
-    said = {"arxiv": "arXiv {}", "commit": "commit {}", "licence": "licence {}"}
-    parts = [said.get(key, "{}").format(source[key]) for key in _SOURCE if key in source]
-    return "; ".join(part.rstrip(".") for part in parts) + "."

@@ -18,6 +18,7 @@ class Summary:
         estimates: By metric; docs are the unit, repeats are reduced first.
         reasons: How many samples carry each reason, most frequent first.
         unscored: By metric: docs without a value (no verdict), never counted as zero.
+        leaked: Ids of docs whose question the prompt shows (a worked example, a few-shot).
         flags: Short remarks that a reader of the row must see.
     """
 
@@ -25,6 +26,7 @@ class Summary:
     estimates: Mapping[str, Estimate]
     reasons: Mapping[str, int]
     unscored: Mapping[str, int]
+    leaked: tuple[str, ...]
     flags: tuple[str, ...]
 
     @property
@@ -59,6 +61,7 @@ def summarise(records: RecordSet) -> Summary:
         estimates,
         dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
         unscored,
+        tuple(d.doc_id for d in records.docs if d.in_prompt),
         _flags(records, unscored),
     )
 
@@ -74,6 +77,9 @@ def _flags(records: RecordSet, unscored: Mapping[str, int]) -> tuple[str, ...]:
         flags.append(f"off protocol: {', '.join(off)}")
     if unscored:
         flags.append(f"unscored: up to {max(unscored.values())} docs")
+    leaked = sum(d.in_prompt for d in records.docs)
+    if leaked:
+        flags.append(f"test items in the prompt: {leaked}")
     for field, name in (("code", "code"), ("packages", "packages"), ("hardware", "hardware")):
         if len({str(e.get(field)) for e in records.environment}) > 1:
             flags.append(f"mixed {name}")

@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.report.counts import fit
-from harness.report.published import (
-    PublishedTable,
-    distinguishable,
-    infer_count,
-    interval,
-    load,
-    load_all,
-    markdown,
-)
+from harness.report.counts import decimals, distinguishable, figure, fit, infer_count, interval
+from harness.report.printed import beside, markdown
+from harness.report.published import PublishedTable, load, load_all
 
 FOLDER = Path(__file__).parents[2] / "baselines" / "published"
 
@@ -234,9 +227,70 @@ def test_steps_of_one_half_are_noted_and_put_the_number_of_questions_in_doubt(ta
 
 def test_the_reference_row_carries_no_mark_of_its_own(tables):
     text = markdown(tables["railway_table2"])
-    assert "0.3867 [" in board_row(text, "| Qwen3-8B  ")
-    assert "0.6044≈ [" in board_row(text, "Qwen3-8B-SFT-RL")
-    assert "0.3955 = 89/225" in text
+    assert "0.5556° = 125/225 [0.490, 0.619]" in board_row(text, "| Qwen3-8B  ")
+    assert "**0.6044**≈ = 136/225 [0.539, 0.666]" in board_row(text, "Qwen3-8B-SFT-RL")
+    assert "Cut off instead of rounded: 0.3955 = 89/225" in text
+
+
+def test_the_best_of_a_column_is_bold_and_the_smaller_length_is_the_better(tables):
+    row = board_row(markdown(tables["railway_table2"]), "| Qwen3-8B-SFT  ")
+    assert "**59.45**" in row and "**0.4044" not in row
+
+
+def test_the_best_of_two_hundred_questions_is_not_told_from_the_next(tables):
+    text = markdown(tables["r1_searcher_table2"])
+    assert "**.654**" in board_row(text, "R1-Searcher RL-Zero")
+    assert ".648≈° = 324/500" in board_row(text, "R1-Searcher RL ")
+    assert "°" not in board_row(text, "Naive Generation", "GPT-4o-mini")
+
+
+# --- beside measured rows ---------------------------------------------------------------------
+
+
+def test_rows_find_the_measured_task_and_metric_of_their_columns(tables):
+    rows = beside(tables.values(), "railway_rag_top3", ["answer_accuracy", "page_accuracy"])
+    assert [r.name.partition(" /")[0] for r in rows] == [
+        "Qwen3-8B",
+        "Qwen3-8B-Zero",
+        "Qwen3-8B-SFT",
+        "Qwen3-8B-SFT-RL",
+    ]
+    last = rows[-1].cells
+    assert set(last) == {"answer_accuracy", "page_accuracy"}
+    assert last["answer_accuracy"].text() == ".5733 = 129/225 [.508, .636]"
+    assert rows[0].n == "225"
+
+
+def test_rows_that_are_tasks_find_theirs_and_only_the_columns_meant_for_it(tables):
+    columns = ["answer_accuracy", "answer_recall_published"]
+    rows = [
+        r
+        for r in beside(tables.values(), "railway_rag_top5", columns)
+        if r.table.id == "railway_table1"
+    ]
+    assert [set(r.cells) for r in rows] == [{"answer_recall_published"}]
+    assert rows[0].cells["answer_recall_published"].counts == (71,)
+
+
+def test_percents_stand_beside_fractions_with_the_digits_that_were_printed(tables):
+    rows = beside(tables.values(), "bamboogle", ["em", "cem_bag"])
+    shown = {r.cells["cem_bag"].shown for r in rows if "cem_bag" in r.cells}
+    assert {".528", ".624", ".504"} <= shown
+
+
+def test_tables_of_other_settings_never_stand_beside_measured_rows(tables):
+    rows = beside(tables.values(), "hotpotqa", ["em", "cem", "acc_l"])
+    assert rows and not any(r.table.not_comparable for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("cell", "unit", "value", "places"),
+    [("15,702", "tokens", 15702, 0), ("41.67%", "", 0.4167, 2), ("1/30", "fraction", 1 / 30, 0),
+     (".654", "", 0.654, 3), ("88.1", "percent", 0.881, 1), ("-", "", None, 0)],
+)  # fmt: skip
+def test_the_number_of_a_cell(cell, unit, value, places):
+    assert figure(cell, unit) == pytest.approx(value)
+    assert decimals(cell) == places
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -273,6 +327,7 @@ def test_a_board_is_the_same_byte_for_byte_when_made_again(name):
         ('"58.54", ', "", "row 1: cells: 6 for 7 columns"),
         ('"58.54"', "58.54", "row 1: cells: 58.54 must be quoted"),
         ('reference = "Smoothie', 'reference = "Smoothy', "did you mean Smoothie Qwen3 14B?"),
+        ('board = "korean"', 'board = "../korean"', "board: '../korean': small letters"),
         ('id = "korean_table2"', 'id = "korean"', "id: is 'korean', but the file is called"),
         ('model = "SFT"', 'model = "Smoothie Qwen3 14B"', "'Smoothie Qwen3 14B' occurs twice"),
         ("[source]", "[source", "cannot be read"),
@@ -293,5 +348,6 @@ def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path, old, new, said)
 def test_a_folder_without_tables_is_an_error_and_a_new_file_is_found(tmp_path):
     with pytest.raises(ConfigError, match="no published tables"):
         load_all(tmp_path)
+    assert load_all(tmp_path / "none") == {}
     shutil.copy(FOLDER / "railway_table1.toml", tmp_path)
     assert list(load_all(tmp_path)) == ["railway_table1"]

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from harness import paths
+from harness import cli, paths
 from harness.catalog import catalog
 from harness.engines.scripted import ScriptedEngine
 from harness.errors import DataError, UsageError
@@ -22,6 +22,16 @@ PUBLISHED = {
     "answer_recall_published": (0.1689, 0.2800, 0.3156),
     "answer_recall": (0.4178, 0.6622, 0.7200),
     "gold_page_in_topk": (0.4578, 0.7378, 0.8133),
+}
+PUBLISHED_224 = {
+    "answer_recall_published": (0.1652, 0.2768, 0.3125),
+    "answer_recall": (0.4152, 0.6607, 0.7188),
+    "gold_page_in_topk": (0.4554, 0.7366, 0.8125),
+}
+BM25 = {
+    "answer_recall_published": (0.3111, 0.3600, 0.3689),
+    "answer_recall": (0.7511, 0.8356, 0.8489),
+    "gold_page_in_topk": (0.8222, 0.9600, 0.9822),
 }
 
 
@@ -93,6 +103,51 @@ def test_the_published_ranking_gives_the_published_figures(data_root, metric):
         docs, _ = rows.build_docs(k, data=data_root)
         assert round(means(docs, metric), 4) == wanted
         assert {len(d.passages) for d in docs} == {k}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("metric", BM25)
+def test_bm25_over_character_bigrams_finds_more_than_the_published_ranking(data_root, metric):
+    for k, wanted, published in zip(TOP_K, BM25[metric], PUBLISHED[metric], strict=True):
+        docs, _ = rows.build_docs(k, "bm25", data_root)
+        assert round(means(docs, metric), 4) == wanted > published
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("metric", PUBLISHED_224)
+def test_the_figures_without_the_worked_example(data_root, metric):
+    for k, wanted in zip(TOP_K, PUBLISHED_224[metric], strict=True):
+        docs, _ = rows.build_docs(k, data=data_root)
+        clean = [d for d in docs if d.id != EXAMPLE]
+        assert (len(clean), round(means(clean, metric), 4)) == (224, wanted)
+
+
+@pytest.mark.data
+def test_the_board_sets_measured_beside_published_and_shows_both_n(tmp_path, data_root):
+    boards = tmp_path / "boards"
+    keys = [f"out={tmp_path / 'runs'}", f"boards={boards}", f"data={data_root}"]
+    assert cli.main(["eval", "model=extractive", "tasks=railway_rag", *keys]) == 0
+    text = (boards / "railway_rag.md").read_text(encoding="utf-8")
+    for k, recall, clean in zip(
+        TOP_K, PUBLISHED["answer_recall"], PUBLISHED_224["answer_recall"], strict=True
+    ):
+        (part,) = [p for p in text.split("\n## ") if p.startswith(f"railway_rag_top{k}\n")]
+        lines = part.splitlines()
+        (measured,) = [x for x in lines if "| extractive" in x and "test items in" in x]
+        assert "| 225 | 15 " in measured
+        published = [x for x in lines if x.startswith("| Qwen3-8B") and "published (1)" in x]
+        assert [x.split(" ")[1] for x in published] == [
+            "Qwen3-8B",
+            "Qwen3-8B-Zero",
+            "Qwen3-8B-SFT",
+            "Qwen3-8B-SFT-RL",
+        ]
+        assert EXAMPLE in part
+        (every,) = [x for x in lines if "| 225 (all)" in x]
+        (without,) = [x for x in lines if "| 224 (without)" in x]
+        assert f"| {recall:.4f} " in every
+        assert f"| {clean:.4f} " in without
+    assert "known inconsistency" in text
 
 
 @pytest.mark.data

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.report.leaks import Figure, bare, find_leaks, with_and_without
+from harness.leaks import Figure, bare, find_leaks, with_and_without
 from harness.schema import Doc, Passage
 from harness.scoring.process import doc_to_row
 from tasks.railway_demo import rows as demo

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 from harness.schema import Doc
 
+IN_PROMPT = "in_prompt"
+"""Meta field of a doc whose question the prompt shows; a task may set it itself."""
+
 MIN_LENGTH = 6
 """Letters and digits below which a question is too short to be found in a text for certain."""
 

@@ -1,0 +1,95 @@
+"""Boards made of records: published rows beside measured ones, and figures without leaks."""
+
+from pathlib import Path
+
+import pytest
+
+from harness import paths
+from harness.records import DocSamples, RecordSet, Sample, freeze, load_frozen
+from harness.report.markdown import board, index, write_boards
+from harness.report.published import load_all
+
+TABLES = tuple(load_all(paths.BASELINES / "published").values())
+TASK = "railway_rag_top5"
+
+
+def records(right: int, total: int = 225, leaked=(), **info) -> RecordSet:
+    docs = tuple(
+        DocSamples(
+            f"d{i}", f"p{i % 15}", None, "sha",
+            (Sample(0, "x", "stop", {"answer_accuracy": float(i < right)}, (), 5),),
+            i in leaked,
+        )
+        for i in range(total)
+    )  # fmt: skip
+    about = {
+        "fingerprints": {}, "board": "railway_rag", "metric": "answer_accuracy",
+        "columns": ["answer_accuracy"], "policy": "single_turn", "retriever": "published", **info,
+    }  # fmt: skip
+    return RecordSet("mine", TASK, "run", about, docs, total, total, 1)
+
+
+def task_lines(text: str) -> list[str]:
+    return text.partition("## Published tables")[0].splitlines()
+
+
+def row(text: str, name: str) -> str:
+    return next(x for x in task_lines(text) if x.startswith(f"| {name} "))
+
+
+def shown(*sets: RecordSet) -> str:
+    return board("railway_rag", sets, lambda *_: None, TABLES)
+
+
+def test_a_measured_row_that_cannot_be_told_from_the_best_published_one_is_marked():
+    text = shown(records(130))  # the best printed figure is 136/225
+    assert "° [" in row(text, "mine")
+    assert "°" not in row(text, "Qwen3-8B-SFT-RL / LoRA on 100, GRPO on 390")
+
+
+def test_a_published_row_is_set_against_the_best_measured_one():
+    text = shown(records(140))
+    assert "°" in row(text, "Qwen3-8B-SFT-RL / LoRA on 100, GRPO on 390")
+    assert "°" not in row(text, "mine")
+    assert "°" not in row(shown(records(225)), "Qwen3-8B-SFT-RL / LoRA on 100, GRPO on 390")
+
+
+@pytest.mark.parametrize("change", [{"off_protocol": ["temperature"]}])
+def test_a_row_off_protocol_is_never_the_best(change):
+    text = shown(records(225, **change))
+    assert "°" not in row(text, "Qwen3-8B-SFT-RL / LoRA on 100, GRPO on 390")
+    assert "°" in row(text, "Qwen3-8B-Zero / GRPO on 490")  # near the best published row
+
+
+def test_every_published_table_is_on_a_board_with_and_without_runs(tmp_path):
+    for folder, sets in ((tmp_path / "a", []), (tmp_path / "b", [records(9)])):
+        write_boards(folder, sets, lambda *_: None, TABLES)
+        for table in TABLES:
+            text = (folder / f"{table.board}.md").read_text(encoding="utf-8")
+            assert f"### {table.title}" in text
+            assert f"- {table.title}" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_without_leaks_nothing_is_said_of_leaks():
+    assert "test item" not in shown(records(10))
+
+
+def test_figures_stand_with_and_without_the_items_that_the_prompt_shows():
+    text = shown(records(100, leaked={0, 1}))
+    assert "test items in the prompt: 2" in row(text, "mine")
+    assert "The prompt shows 2 test item(s): d0, d1." in text
+    (every,) = [x for x in task_lines(text) if "225 (all)" in x]
+    (clean,) = [x for x in task_lines(text) if "223 (without)" in x]
+    assert f"{100 / 225:.4f}" in every
+    assert f"{98 / 223:.4f}" in clean
+
+
+def test_a_frozen_baseline_keeps_which_items_the_prompt_shows(tmp_path: Path):
+    freeze(records(3, leaked={7}), tmp_path, "b")
+    docs = load_frozen(tmp_path, TASK).docs
+    assert [d.doc_id for d in docs if d.in_prompt] == ["d7"]
+
+
+def test_the_index_names_measured_boards_first():
+    text = index({"aime": [], "railway_rag": [records(5)]}, TABLES)
+    assert text.index("## [railway_rag]") < text.index("## [aime]")
