@@ -61,6 +61,10 @@ class EvalArgs(Gate):
         metadata={"help": "settings of the policy: policy_options.KEY=VALUE"},
     )
     retriever: str = _key("", "where passages come from (default: the task's)")
+    retriever_options: dict[str, Any] = field(
+        default_factory=dict[str, Any],
+        metadata={"help": "settings of a retriever searched live: retriever_options.KEY=VALUE"},
+    )
     engine: str = _key("", "engine, instead of the card's")
     path: str = _key("", "weights, instead of the card's")
     adapter: str = _key("", "LoRA folder, instead of the card's")

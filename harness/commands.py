@@ -70,6 +70,7 @@ def evaluate_command(args: EvalArgs) -> int:
         policy=args.policy,
         policy_options=args.policy_options,
         retriever=args.retriever,
+        retriever_options=dict(args.retriever_options),
         limit=limit,
         repeats=args.repeats,
         seed=args.seed,

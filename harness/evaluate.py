@@ -20,10 +20,12 @@ from harness.engines.weights import fingerprint as weights_fingerprint
 from harness.engines.weights import resolve
 from harness.environment import environment
 from harness.errors import UsageError
+from harness.live import LiveRetrievers
 from harness.lm import HarnessLM, Outcome, TaskPlan
 from harness.progress import Progress
 from harness.records import RecordSet, from_store
-from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, policy
+from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, SEARCHING, policy
+from harness.rollouts import identity as policy_identity
 from harness.rollouts.driver import Driver
 from harness.schema import Engine, Model, Sampling
 from harness.scoring import task_scorer
@@ -43,6 +45,7 @@ class Settings:
         policy: Replaces the task's policy; "" keeps it.
         policy_options: Settings of the policy, over the card's.
         retriever: Replaces the task's retriever; "" keeps it.
+        retriever_options: Settings of a retriever that is searched live.
         limit: Docs a task at most (nested seeded sample).
         repeats: Samples a doc; None takes the task's.
         seed: Of the run.
@@ -58,6 +61,7 @@ class Settings:
     policy: str = ""
     policy_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     retriever: str = ""
+    retriever_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limit: int | None = None
     repeats: int | None = None
     seed: int = 0
@@ -142,7 +146,8 @@ def evaluate(
             limit=settings.limit,
             repeats=settings.repeats,
         )
-    plans = {t.name: _plan(t, model, settings, identity) for t in loaded}
+    live = LiveRetrievers(settings.retriever, settings.retriever_options, builder)
+    plans = {t.name: _plan(t, model, settings, identity, live) for t in loaded}
     folder = run_folder(settings.out, model.name, run_id)
     if settings.fresh:
         _set_aside(folder)
@@ -264,11 +269,17 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
         "policy": [settings.policy or model.policy,
                    dict(model.policy_options), dict(settings.policy_options)],
         "retriever": settings.retriever,
+        **({"retriever_options": dict(settings.retriever_options)}
+           if settings.retriever_options else {}),
     }  # fmt: skip
 
 
 def _plan(
-    loaded: LoadedTask, model: Model, settings: Settings, identity: Mapping[str, Any]
+    loaded: LoadedTask,
+    model: Model,
+    settings: Settings,
+    identity: Mapping[str, Any],
+    live: LiveRetrievers,
 ) -> TaskPlan:
     task_policy = str(loaded.metadata.get("policy", "single_turn"))
     chosen = settings.policy or model.policy or task_policy
@@ -293,20 +304,23 @@ def _plan(
     shown = {} if chosen in MODEL_FREE else codec.sampling_to_json(sampling)
     if loaded.by_likelihood:
         shown = {"thinking": sampling.thinking}
+    retriever = live.open(loaded) if chosen in SEARCHING else None
+    searched = {"retriever": retriever.fingerprint} if retriever else {}
     info = {
         "fingerprints": {
             **loaded.fingerprints,
+            **searched,
             "version": str(loaded.metadata.get("version", "0")),
             "scorer": scorer.fingerprint,
             "weights": identity["weights"],
             "engine": identity["engine"],
             "template": identity["template"],
             "sampling": codec.dumps({**shown, "repeats": loaded.repeats}),
-            "policy": codec.dumps([chosen, options]),
+            "policy": codec.dumps(policy_identity(chosen, options)),
         },
         "policy": chosen,
         "policy_options": options,
-        "retriever": loaded.retriever,
+        "retriever": live.name(loaded) if retriever else loaded.retriever,
         "board": str(loaded.metadata.get("board", loaded.name)),
         "metric": str(loaded.metadata.get("metric", "")),
         **scorer_info(scorer),
@@ -324,4 +338,5 @@ def _plan(
         repeats=loaded.repeats,
         selected=loaded.selected,
         total=loaded.total,
+        retriever=retriever,
     )

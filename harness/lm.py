@@ -22,11 +22,13 @@ from harness.leaks import IN_PROMPT, find_leaks
 from harness.progress import Progress
 from harness.rescore import score_again, scored_by
 from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE
+from harness.rollouts import identity as policy_identity
 from harness.rollouts import policy as find_policy
 from harness.rollouts.driver import Driver, Job
 from harness.schema import (
     Message,
     PolicyConfig,
+    Retriever,
     Rollout,
     Sampling,
 )
@@ -43,6 +45,8 @@ class TaskPlan:
         info: What the store keeps of the task (fingerprints, version, flags, ...).
         scorer: Judges and scores a finished rollout.
         selected: Docs in this invocation's selection, `total` in the whole set.
+        retriever: What the policy searches while it plays; its index is built at the first
+            query, so a finished run builds none.
     """
 
     name: str
@@ -54,6 +58,7 @@ class TaskPlan:
     repeats: int
     selected: int
     total: int
+    retriever: Retriever | None = None
 
     @property
     def needs(self) -> str:
@@ -76,14 +81,17 @@ class Outcome:
 
 
 def request_key(messages: Sequence[Message], plan: TaskPlan, choices: Sequence[str] = ()) -> str:
-    """Key of a sample besides doc and repeat: prompt, choices, effective sampling, policy."""
-    parts = [
+    """Key of a sample besides doc and repeat: prompt, choices, sampling, policy, retriever."""
+    parts: list[Any] = [
         codec.messages_to_json(messages),
         codec.sampling_to_json(plan.sampling),
-        plan.policy,
-        dict(plan.policy_options),
+        *policy_identity(plan.policy, plan.policy_options),
     ]
-    return codec.sha([*parts, list(choices)] if choices else parts)[:32]
+    if choices:
+        parts.append(list(choices))
+    if plan.retriever is not None:
+        parts.append(plan.retriever.fingerprint)
+    return codec.sha(parts)[:32]
 
 
 def mark_leaks(docs: Mapping[str, StoredDoc]) -> dict[str, StoredDoc]:
@@ -254,7 +262,7 @@ class HarnessLM(LM):
                 choices = self._choices[task, stored.doc.id]
                 options = dict(plan.policy_options)
                 config = PolicyConfig(stored.messages, plan.sampling, repeat, options, choices)
-                yield Job(task, stored.doc, config, play, stored.request)
+                yield Job(task, stored.doc, config, play, stored.request, plan.retriever)
 
     def _on_done(self, job: Job, rollout: Rollout) -> None:
         """Commit one rollout with its verdicts and score (called from the driver's thread)."""

@@ -8,6 +8,7 @@ The path of one sample, in these types:
 A *policy* is a plain generator: it yields `Generate`, `LogLikelihood`, `Retrieve` or `Embed`,
 is sent the result, and returns a `Rollout`. It holds no engine, tokenizer or retriever.
 A *record* is forever: everything after the rollout is a pure function of the run store.
+
 Only the standard library is imported here.
 """
 
@@ -180,10 +181,18 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Policy command: continue this prompt (messages, or token ids). Sent back: Completion."""
+    """Policy command: continue this prompt (messages, or token ids). Sent back: Completion.
+
+    Attributes:
+        turns: What was said since the prompt, to be continued in the same breath. The driver
+            hands the engine the model's own token ids again and encodes only the
+            environment's text (see harness/rollouts/continuation.py). Summary turns were said
+            elsewhere and are left out.
+    """
 
     prompt: tuple[Message, ...] | tuple[int, ...]
     sampling: Sampling
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +417,23 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free the weights; idempotent."""
+        ...
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """What an engine offers beside `Engine` where it knows its tokenizer.
+
+    With it a rollout of several turns goes on from the model's own token ids; without it, from
+    its text.
+    """
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text in the middle of a prompt: nothing is put around it."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, made as `Completion.text` is made."""
         ...
 
 

@@ -141,6 +141,14 @@ class HFEngine:
         """
         return self._codec.render_text(messages, thinking)
 
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text in the middle of a prompt."""
+        return self._codec.encode(text, special=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens, as completions have it."""
+        return self._codec.decode(ids)
+
     async def generate(
         self, prompt: Sequence[Message] | Sequence[int], sampling: Sampling
     ) -> Completion:

@@ -162,6 +162,14 @@ class LlamaCppEngine:
             body["chat_template_kwargs"] = {"enable_thinking": thinking}
         return str(self._call("/apply-template", body)["prompt"]) + tail
 
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text in the middle of a prompt."""
+        return self._tokenize(text, special=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, as completions have it."""
+        return str(self._call("/detokenize", {"tokens": list(ids)})["content"])
+
     def _tokenize(self, text: str, *, special: bool) -> list[int]:
         body = {"content": text, "add_special": special, "parse_special": True}
         return [int(i) for i in self._call("/tokenize", body)["tokens"]]

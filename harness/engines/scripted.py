@@ -102,6 +102,14 @@ class ScriptedEngine:
             return "".join(lines)[:-1]
         return "".join(lines) + "assistant: "
 
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text in the middle of a prompt."""
+        return encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, as completions have it."""
+        return decode(ids)
+
     async def generate(
         self, prompt: Sequence[Message] | Sequence[int], sampling: Sampling
     ) -> Completion:

@@ -6,14 +6,19 @@ Adding a policy: one function of type `harness.schema.Policy` and one line in `P
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from typing import Any
 
 from harness.errors import UsageError, nearest
+from harness.rollouts.options import prompts_of, read
+from harness.rollouts.prompts import prompt_sha
 from harness.schema import Policy
 
 POLICIES = {
     "single_turn": "harness.rollouts.single_turn:single_turn",
     "extractive": "harness.rollouts.extractive:extractive",
     "choice": "harness.rollouts.choice:choice",
+    "search": "harness.rollouts.search:search",
 }
 """Policy name -> "module:function", imported when used."""
 
@@ -22,6 +27,9 @@ MODEL_FREE = frozenset({"extractive"})
 
 BY_LIKELIHOOD = frozenset({"choice"})
 """Policies for tasks that ask for log-likelihoods, and for no others."""
+
+SEARCHING = frozenset({"search"})
+"""Policies that search while they play: they need a live retriever."""
 
 
 def policy(name: str) -> Policy:
@@ -34,3 +42,15 @@ def policy(name: str) -> Policy:
         raise UsageError(f"unknown policy '{name}': {nearest(name, POLICIES)}")
     module, _, function = POLICIES[name].partition(":")
     return getattr(importlib.import_module(module), function)
+
+
+def identity(name: str, options: Mapping[str, Any]) -> list[Any]:
+    """What makes a policy that policy: name, options, and a hash of the prompts of its own.
+
+    Raises:
+        UsageError: Unknown policy or option, or a bad value.
+    """
+    chosen = policy(name)
+    read(chosen, options)
+    prompts = prompts_of(chosen, options)
+    return [name, dict(options), *([prompt_sha(prompts)] if prompts else [])]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.errors import UsageError
+from harness.rollouts.continuation import continued
 from harness.schema import (
     Completion,
     Doc,
@@ -54,6 +55,7 @@ class Job:
     Attributes:
         task: Task name; part of the seed.
         request: Key under which the store keeps the sample.
+        retriever: What this rollout searches; None takes the driver's.
     """
 
     task: str
@@ -61,6 +63,7 @@ class Job:
     config: PolicyConfig
     policy: Policy
     request: str
+    retriever: Retriever | None = None
 
 
 OnDone = Callable[[Job, Rollout], None]
@@ -119,7 +122,7 @@ class Driver:
 
     Args:
         engine: None for policies that never generate.
-        retriever: None for policies that never retrieve.
+        retriever: For jobs that name none; None for policies that never retrieve.
         encoder: None for policies that never embed.
         window: Rollouts in flight at most.
         seed: The run's seed.
@@ -139,7 +142,8 @@ class Driver:
         self._engine = engine
         self._window = window
         self._seed = seed
-        self._retrieve = _Batcher(retriever.retrieve) if retriever else None
+        self._retriever = retriever
+        self._batchers: dict[int, tuple[Retriever, _Batcher]] = {}
         self._embed = _Batcher(lambda texts, _: encoder.encode(texts)) if encoder else None
         self._failed_in_a_row = 0
         self.gave_up = ""
@@ -206,9 +210,8 @@ class Driver:
                 elif isinstance(command, LogLikelihood):
                     result = await self._loglikelihood(command)
                 elif isinstance(command, Retrieve):
-                    result = await self._ask(
-                        self._retrieve, "retriever", command.queries, command.k
-                    )
+                    batcher = self._batcher(job.retriever or self._retriever)
+                    result = await self._ask(batcher, "retriever", command.queries, command.k)
                 else:
                     result = await self._ask(self._embed, "encoder", command.texts, 0)
                 command = steps.send(result)
@@ -235,7 +238,10 @@ class Driver:
         if sampling.seed is None:
             seed = request_seed(self._seed, job.task, job.doc.id, job.config.repeat, turn)
             sampling = dataclasses.replace(sampling, seed=seed)
-        completion = await self._engine.generate(command.prompt, sampling)
+        prompt: Any = command.prompt
+        if command.turns:  # tokenizers may take a while: llama.cpp's sits behind a socket
+            prompt = await asyncio.to_thread(continued, self._engine, command)
+        completion = await self._engine.generate(prompt, sampling)
         if completion.finish == "error":
             raise RuntimeError(completion.text or "the engine reported an error")
         return completion
@@ -252,6 +258,13 @@ class Driver:
         if not all(math.isfinite(total) for total, _ in values):
             raise RuntimeError(f"a log-likelihood is no finite number: {values}")
         return values
+
+    def _batcher(self, retriever: Retriever | None) -> _Batcher | None:
+        """The one batcher of a retriever: tasks that share it share its batches."""
+        if retriever is None:
+            return None
+        kept = self._batchers.setdefault(id(retriever), (retriever, _Batcher(retriever.retrieve)))
+        return kept[1]
 
     async def _ask(
         self, batcher: _Batcher | None, name: str, items: Sequence[str], k: int

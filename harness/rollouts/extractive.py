@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from harness.errors import UsageError
+from harness.rollouts.options import read, takes
 from harness.schema import Command, Doc, Passage, PolicyConfig, Rollout, Turn
 from harness.scoring.text import CJK
 
 MODES = ("span", "page")
-OPTIONS = ("drop_every", "mode")
 UNKNOWN = "unknown"
 
 MAX_WORDS = 6
@@ -87,6 +86,22 @@ class _Token:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class ExtractiveOptions:
+    """Settings of `extractive`, explained there."""
+
+    mode: str = "span"
+    drop_every: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values that mean nothing."""
+        if self.mode not in MODES:
+            raise ValueError(f"option 'mode' must be one of {', '.join(MODES)}, is '{self.mode}'")
+        if self.drop_every < 0:
+            raise ValueError(f"option 'drop_every' must be 0 or more, is {self.drop_every}")
+
+
+@takes(ExtractiveOptions)
 def extractive(doc: Doc, config: PolicyConfig) -> Generator[Command, Any, Rollout]:
     """Answer from the passages without asking anything of a model.
 
@@ -100,7 +115,8 @@ def extractive(doc: Doc, config: PolicyConfig) -> Generator[Command, Any, Rollou
     Raises:
         UsageError: Unknown option or bad value.
     """
-    mode, drop_every = _options(config)
+    options: ExtractiveOptions = read(extractive, config.options)
+    mode, drop_every = options.mode, options.drop_every
     if drop_every and _dropped(doc.id, drop_every):
         text = _formatted(UNKNOWN, None)
     elif mode == "page":
@@ -263,16 +279,3 @@ def _formatted(answer: str, passage: Passage | None) -> str:
 def _dropped(doc_id: str, every: int) -> bool:
     digest = hashlib.sha256(f"extractive-lossy:{doc_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % every == 0
-
-
-def _options(config: PolicyConfig) -> tuple[str, int]:
-    for name in config.options:
-        if name not in OPTIONS:
-            raise UsageError(f"policy extractive: unknown option '{name}': known: {OPTIONS}")
-    mode = config.options.get("mode", "span")
-    if mode not in MODES:
-        raise UsageError(f"policy extractive: mode must be one of {MODES}, got {mode!r}")
-    every = config.options.get("drop_every", 0)
-    if not isinstance(every, int) or isinstance(every, bool) or every < 0:
-        raise UsageError(f"policy extractive: drop_every must be a whole number >= 0: {every!r}")
-    return mode, every

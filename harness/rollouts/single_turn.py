@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from harness.schema import Completion, Doc, Generate, PolicyConfig, Rollout, Turn
+from harness.rollouts.options import read
+from harness.rollouts.trace import Trace
+from harness.schema import Completion, Doc, Generate, PolicyConfig, Rollout
 
 
 def single_turn(doc: Doc, config: PolicyConfig) -> Generator[Generate, Completion, Rollout]:
-    """Ask once and return the raw output as the answer."""
-    completion = yield Generate(config.messages, config.sampling)
-    return Rollout(
-        doc_id=doc.id,
-        repeat=config.repeat,
-        turns=(model_turn(completion),),
-        answer=completion.text,
-        finish=completion.finish,
-        prompt_tokens=completion.prompt_tokens,
-        completion_tokens=completion.completion_tokens,
-    )
+    """Ask once and return the raw output as the answer.
 
-
-def model_turn(completion: Completion) -> Turn:
-    """A completion as the model's turn, ids and log-probabilities kept."""
-    return Turn(
-        "model",
-        completion.text,
-        completion.prompt_ids,
-        completion.token_ids,
-        completion.logprobs,
-    )
+    Raises:
+        UsageError: An option is given; there are none.
+    """
+    read(single_turn, config.options)
+    trace = Trace(doc, config)
+    completion = yield trace.ask(config.messages, config.sampling)
+    trace.said(completion)
+    return trace.end(completion.text)

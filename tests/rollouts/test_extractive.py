@@ -109,7 +109,7 @@ def test_tags_in_a_passage_do_not_break_the_format() -> None:
     "options", [{"mode": "all"}, {"drop_every": -1}, {"drop_every": "4"}, {"drop": 1}]
 )
 def test_a_bad_option_is_a_usage_error(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="policy extractive"):
+    with pytest.raises(UsageError, match="policy 'extractive'"):
         ask("Who leads?", **options)
 
 

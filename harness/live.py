@@ -1,0 +1,77 @@
+"""Retrievers that are searched while a rollout plays, one a (retriever, corpus).
+
+A task says in its metadata what there is to search:
+
+    metadata:
+      retriever: bm25      # which retriever, unless the command line names one
+      corpus: NAME         # given to the function `corpus` of the task's own module
+
+    def corpus(corpus: str, data: str | None = None, **_) -> harness.retrieval.Corpus: ...
+
+The function stands beside the builder that the YAML names as `custom_dataset` and gets the same
+settings. Opening reads the corpus for its fingerprint; the index is built at the first query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness import codec
+from harness.errors import UsageError
+from harness.retrieval import Corpus, open_retriever
+from harness.schema import Retriever
+from harness.task_loader import LoadedTask
+
+DEFAULT = "bm25"
+WITHOUT_CORPUS = frozenset({"none"})
+"""Retrievers that search something else than the task's corpus."""
+
+
+class LiveRetrievers:
+    """Opens what tasks search; tasks that share a corpus share the index.
+
+    Args:
+        name: Retriever for all tasks; "" leaves it to each.
+        options: The retriever's own settings.
+        settings: What the tasks' builders were given (data, ...).
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        self._name = name
+        self._options = dict(options)
+        self._settings = dict(settings)
+        self._opened: dict[str, Retriever] = {}
+
+    def name(self, task: LoadedTask) -> str:
+        """Name of the retriever that a task is searched with."""
+        return self._name or str(task.metadata.get("retriever") or DEFAULT)
+
+    def open(self, task: LoadedTask) -> Retriever:
+        """The retriever of a task.
+
+        Raises:
+            UsageError: The task has no corpus, or the retriever does not exist.
+            DataError: The corpus cannot be read.
+        """
+        name = self.name(task)
+        given = {**task.metadata, **self._settings}
+        key = codec.sha([name, self._options, given.get("corpus"), _source(task)])
+        if key not in self._opened:
+            corpus = Corpus.of(()) if name in WITHOUT_CORPUS else _corpus(task, given)
+            self._opened[key] = open_retriever(name, corpus, **self._options)
+        return self._opened[key]
+
+
+def _source(task: LoadedTask) -> str:
+    return str(getattr(task.task.config.custom_dataset, "__module__", task.name))
+
+
+def _corpus(task: LoadedTask, given: Mapping[str, Any]) -> Corpus:
+    names = getattr(task.task.config.custom_dataset, "__globals__", {})
+    if not given.get("corpus") or "corpus" not in names:
+        raise UsageError(
+            f"task '{task.name}' has no corpus to search: use another policy, or give it "
+            f"'corpus' in its metadata and a function corpus() beside its builder"
+        )
+    return names["corpus"](**given)

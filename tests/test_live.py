@@ -1,0 +1,87 @@
+"""Policies that search get a live retriever, and a run with another one is another run."""
+
+import pytest
+
+from harness.engines.scripted import ScriptedEngine
+from harness.errors import UsageError
+from harness.evaluate import Settings, evaluate
+from harness.progress import Progress
+from harness.retrieval.bm25 import BM25
+from harness.schema import Model
+from harness.store import Store
+from tests import searchable
+
+MODEL = Model("scripted", "scripted", tasks=("searchable",))
+
+
+def reply(prompt, sampling):
+    text = bytes(i for i in prompt if i < 256).decode() if isinstance(prompt[0], int) else ""
+    if "Bell" in text:
+        return "</think> <answer>Ann Bell</answer>"
+    return "<|begin_of_query|> bridge Ironford <|end_of_query|>"
+
+
+def run(tmp_path, yaml=searchable.YAML, **settings):
+    folder = tmp_path / "tasks"
+    folder.mkdir(exist_ok=True)
+    (folder / "searchable.yaml").write_text(yaml)
+    engine = ScriptedEngine(reply)
+    result = evaluate(
+        MODEL,
+        Settings(out=tmp_path / "runs", tasks_folder=folder, **settings),
+        engine=engine,
+        progress=Progress(quiet=True),
+    )
+    return result, engine
+
+
+def test_the_tasks_corpus_is_searched_while_the_rollout_plays(tmp_path):
+    result, _ = run(tmp_path)
+    with Store.open(result.run) as store:
+        rollouts = [r.rollout for r in store.records("searchable")]
+    assert len(rollouts) == 3
+    for rollout in rollouts:
+        assert rollout.searches == 1
+        assert rollout.turns[1].passages[0] == "p1"
+        assert rollout.answer == "</think> <answer>Ann Bell</answer>"
+    assert result.records[0].fingerprints["retriever"].startswith("bm25")
+    assert result.records[0].info["retriever"] == "bm25"
+
+
+def test_a_finished_run_asks_no_engine_and_builds_no_index(tmp_path, monkeypatch):
+    run(tmp_path)
+    monkeypatch.setattr(BM25, "retrieve", lambda *_: pytest.fail("searched"))
+    again, engine = run(tmp_path)
+    assert engine.calls == 0
+    assert again.outcome.reused == 3
+
+
+def test_another_retriever_or_another_corpus_is_not_taken_for_the_same(tmp_path, monkeypatch):
+    first, _ = run(tmp_path)
+    other, engine = run(tmp_path, retriever="rank_bm25")
+    assert engine.calls > 0
+    assert other.run_id != first.run_id
+    tuned, _ = run(tmp_path, retriever_options={"k1": 2.0})
+    assert tuned.run_id != first.run_id
+    monkeypatch.setattr(searchable, "PASSAGES", searchable.PASSAGES[:2])
+    shrunk, engine = run(tmp_path)
+    assert shrunk.run_id == first.run_id
+    assert shrunk.outcome.reused == 0
+    assert engine.calls > 0
+
+
+def test_a_policy_that_does_not_search_opens_no_corpus(tmp_path):
+    searchable.opened.clear()
+    run(tmp_path, policy="single_turn", limit=1)
+    assert searchable.opened == []
+
+
+def test_a_task_without_a_corpus_says_so_before_anything_is_played(tmp_path):
+    yaml = searchable.YAML.replace(", corpus: small", "")
+    with pytest.raises(UsageError, match="has no corpus"):
+        run(tmp_path, yaml)
+
+
+def test_a_wrong_option_is_found_before_anything_is_played(tmp_path):
+    with pytest.raises(UsageError, match="max_searches"):
+        run(tmp_path, policy_options={"max_serches": 3})
