@@ -9,12 +9,13 @@ A task says in its metadata what there is to search:
     def corpus(corpus: str, data: str | None = None, **_) -> harness.retrieval.Corpus: ...
 
 The function stands beside the builder that the YAML names as `custom_dataset` and gets the same
-settings. Opening reads the corpus for its fingerprint; the index is built at the first query.
+settings. A function `gold` there (question -> ids of its passages) is what the oracle reads.
+Opening reads the corpus for its fingerprint; the index is built at the first query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness import codec
@@ -59,7 +60,8 @@ class LiveRetrievers:
         key = codec.sha([name, self._options, given.get("corpus"), _source(task)])
         if key not in self._opened:
             corpus = Corpus.of(()) if name in WITHOUT_CORPUS else _corpus(task, given)
-            self._opened[key] = open_retriever(name, corpus, **self._options)
+            gold = _beside(task, "gold")(**given) if name == "oracle" else None
+            self._opened[key] = open_retriever(name, corpus, gold, **self._options)
         return self._opened[key]
 
 
@@ -67,11 +69,21 @@ def _source(task: LoadedTask) -> str:
     return str(getattr(task.task.config.custom_dataset, "__module__", task.name))
 
 
-def _corpus(task: LoadedTask, given: Mapping[str, Any]) -> Corpus:
+def _beside(task: LoadedTask, function: str) -> Callable[..., Any]:
+    """A function of the module of the task's builder."""
     names = getattr(task.task.config.custom_dataset, "__globals__", {})
-    if not given.get("corpus") or "corpus" not in names:
+    if function not in names:
         raise UsageError(
-            f"task '{task.name}' has no corpus to search: use another policy, or give it "
-            f"'corpus' in its metadata and a function corpus() beside its builder"
+            f"task '{task.name}' has no {function} to search with: use another policy or "
+            f"retriever, or write a function {function}() beside the task's builder"
         )
-    return names["corpus"](**given)
+    return names[function]
+
+
+def _corpus(task: LoadedTask, given: Mapping[str, Any]) -> Corpus:
+    if not given.get("corpus"):
+        raise UsageError(
+            f"task '{task.name}' has no corpus to search: use another policy, or name a "
+            f"'corpus' in its metadata"
+        )
+    return _beside(task, "corpus")(**given)
