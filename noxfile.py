@@ -114,6 +114,7 @@ light("leaderboard", "Write the leaderboards again from stored records.")
 light("tasks", "List the tasks.")
 light("models", "List the model cards.")
 light("retrievers", "List the retrievers.")
+light("policies", "List the policies and their options.")
 
 
 @nox.session(default=False)

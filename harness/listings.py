@@ -54,3 +54,20 @@ def retrievers_command(args: ListArgs) -> int:
 
     _table([(name, about) for name, about in RETRIEVERS.items()], ("retriever", "about"))
     return 0
+
+
+def policies_command(args: ListArgs) -> int:
+    """Print every policy, what it does and its options."""
+    from harness.rollouts import POLICIES, policy
+    from harness.rollouts.options import option_names
+
+    rows = [
+        (
+            name,
+            (policy(name).__doc__ or "").partition("\n")[0],
+            ", ".join(option_names(policy(name))),
+        )
+        for name in sorted(POLICIES)
+    ]
+    _table(rows, ("policy", "about", "options"))
+    return 0

@@ -19,6 +19,13 @@ POLICIES = {
     "extractive": "harness.rollouts.extractive:extractive",
     "choice": "harness.rollouts.choice:choice",
     "search": "harness.rollouts.search:search",
+    "search_o1": "harness.rollouts.search_o1:search_o1",
+    "naive": "harness.rollouts.baselines:naive",
+    "cot": "harness.rollouts.baselines:cot",
+    "rag": "harness.rollouts.baselines:rag",
+    "iter_retgen": "harness.rollouts.baselines:iter_retgen",
+    "self_ask": "harness.rollouts.self_ask:self_ask",
+    "ircot": "harness.rollouts.ircot:ircot",
 }
 """Policy name -> "module:function", imported when used."""
 
@@ -28,7 +35,7 @@ MODEL_FREE = frozenset({"extractive"})
 BY_LIKELIHOOD = frozenset({"choice"})
 """Policies for tasks that ask for log-likelihoods, and for no others."""
 
-SEARCHING = frozenset({"search"})
+SEARCHING = frozenset({"search", "search_o1", "rag", "iter_retgen", "self_ask", "ircot"})
 """Policies that search while they play: they need a live retriever."""
 
 

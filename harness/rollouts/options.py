@@ -25,14 +25,20 @@ Prompts = Callable[[Mapping[str, Any]], Sequence[str]]
 
 _READERS: dict[Callable[..., Any], Reader] = {}
 _PROMPTS: dict[Callable[..., Any], Prompts] = {}
+_NAMES: dict[Callable[..., Any], tuple[str, ...]] = {}
 
 
-def takes(reader: type[Any] | Reader, prompts: Sequence[str] | Prompts = ()) -> Callable[[P], P]:
+def takes(
+    reader: type[Any] | Reader,
+    prompts: Sequence[str] | Prompts = (),
+    kinds: Sequence[type[Any]] = (),
+) -> Callable[[P], P]:
     """Say what a policy's options and prompts are.
 
     Args:
         reader: A dataclass, or a function (policy name, options).
         prompts: Names in prompts.toml, or a function of the options.
+        kinds: Dataclasses whose fields the options are, where `reader` is a function.
     """
 
     def own(given: Mapping[str, Any]) -> Sequence[str]:
@@ -43,6 +49,8 @@ def takes(reader: type[Any] | Reader, prompts: Sequence[str] | Prompts = ()) -> 
 
     def mark(policy: P) -> P:
         _PROMPTS[policy] = own
+        shapes = (reader,) if isinstance(reader, type) else kinds
+        _NAMES[policy] = tuple(f.name for kind in shapes for f in dataclasses.fields(kind))
         _READERS[policy] = dataclass_of if isinstance(reader, type) else reader
         return policy
 
@@ -61,6 +69,11 @@ def read(policy: Policy, given: Mapping[str, Any]) -> Any:
             raise UsageError(f"policy '{name}' has no options, got '{next(iter(given))}'")
         return None
     return _READERS[policy](name, given)
+
+
+def option_names(policy: Policy) -> tuple[str, ...]:
+    """What a policy's options are called."""
+    return _NAMES.get(policy, ())
 
 
 def prompts_of(policy: Policy, given: Mapping[str, Any]) -> Sequence[str]:

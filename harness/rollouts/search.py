@@ -85,7 +85,7 @@ def prompts_of(given: Mapping[str, Any]) -> list[str]:
     return own + ["reason_in_documents"] * options.summarise
 
 
-@takes(search_options, prompts_of)
+@takes(search_options, prompts_of, (SearchOptions, Dialect))
 def search(doc: Doc, config: PolicyConfig) -> Steps:
     """Search inside the reasoning (R1-Searcher, Search-R1, FlashRAG, Search-o1 dialects).
 
