@@ -289,8 +289,8 @@ def _plan(
         kind = "asks for log-likelihoods" if loaded.by_likelihood else "generates"
         raise UsageError(f"task '{loaded.name}' {kind}: policy '{chosen}' cannot play it")
     options: dict[str, Any] = {
-        **dict(loaded.metadata.get("policy_options", {})),
-        **model.policy_options,
+        **(loaded.metadata.get("policy_options", {}) if chosen == task_policy else {}),
+        **(model.policy_options if chosen == (model.policy or task_policy) else {}),
         **settings.policy_options,
     }
     sampling, off = effective_sampling(loaded.protocol, model.sampling, settings.sampling)
