@@ -5,7 +5,7 @@ Used by the listings and to refuse an unknown name before anything heavy is load
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,3 +93,15 @@ def expand(names: Iterable[str], entries: dict[str, Entry]) -> list[str]:
     for name in names:
         visit(name)
     return list(tasks)
+
+
+def check_options(options: Mapping[str, Any], entries: Iterable[Entry]) -> None:
+    """Refuse an option that none of the tasks has.
+
+    Raises:
+        UsageError: With the nearest ones.
+    """
+    known = {str(o) for entry in entries for o in entry.metadata.get("options", ())}
+    for name in options:
+        if name not in known:
+            raise UsageError(f"no task here has the option '{name}': {nearest(name, known)}")

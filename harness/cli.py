@@ -65,6 +65,10 @@ class EvalArgs(Gate):
         default_factory=dict[str, Any],
         metadata={"help": "settings of a retriever searched live: retriever_options.KEY=VALUE"},
     )
+    task_options: dict[str, Any] = field(
+        default_factory=dict[str, Any],
+        metadata={"help": "settings of the tasks: task_options.subjects=Law,Math"},
+    )
     engine: str = _key("", "engine, instead of the card's")
     path: str = _key("", "weights, instead of the card's")
     adapter: str = _key("", "LoRA folder, instead of the card's")

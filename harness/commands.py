@@ -69,6 +69,7 @@ def evaluate_command(args: EvalArgs) -> int:
         tasks=tasks,
         policy=args.policy,
         policy_options=args.policy_options,
+        task_options=args.task_options,
         retriever=args.retriever,
         retriever_options=dict(args.retriever_options),
         limit=limit,

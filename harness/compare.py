@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from harness.errors import UsageError, nearest
 from harness.gates import Gates
-from harness.records import DocSamples, RecordSet
+from harness.records import DocSamples, RecordSet, doc_metric
 from harness.schema import Comparison
 from harness.stats import gate, paired, power
 from harness.stats import missing as missing_data
@@ -162,22 +162,23 @@ def _case(
     level = 1 - rule.alpha
     clusters = _labels([ours.cluster or ours.doc_id for ours, _ in pairs], pairs, "cluster")
     strata = _labels([ours.stratum or "" for ours, _ in pairs], pairs, "stratum")
+    metric, macro = doc_metric(rule.metric)
+    if macro and strata is None:
+        return without("incomplete", f"'{rule.metric}' is a mean over strata, and no doc has one")
     ranges = [
-        (
-            _range(theirs, rule.metric, baseline.repeats),
-            _range(ours, rule.metric, candidate.repeats),
-        )
+        (_range(theirs, metric, baseline.repeats), _range(ours, metric, candidate.repeats))
         for ours, theirs in pairs
     ]
     whole = [i for i, (b, c) in enumerate(ranges) if isinstance(b, float) and isinstance(c, float)]
     if not whole:
-        return without("incomplete", f"no doc has '{rule.metric}' on both sides")
+        return without("incomplete", f"no doc has '{metric}' on both sides")
     result = paired.paired(
         [_number(ranges[i][0]) for i in whole],
         [_number(ranges[i][1]) for i in whole],
         [clusters[i] for i in whole] if clusters else None,
         [strata[i] for i in whole] if strata else None,
         level,
+        macro=macro,
     )
     missing = None
     identical = _identical(pairs)
@@ -189,7 +190,7 @@ def _case(
             note = f"{unscored} docs are missing and '{rule.metric}' has no bound"
             return without("incomplete", note)
         missing = missing_data.missing_bounds(
-            [b for b, _ in ranges], [c for _, c in ranges], clusters, strata, level
+            [b for b, _ in ranges], [c for _, c in ranges], clusters, strata, level, macro=macro
         )
     if len(pairs) < max(candidate.selected, baseline.selected):
         notes.append(f"{len(pairs)} docs in common of {candidate.selected} and {baseline.selected}")
@@ -197,9 +198,13 @@ def _case(
     known = [_number(x) for i in whole for x in ranges[i]]
     sizes = power.cluster_sizes([clusters[i] for i in whole]) if clusters else None
     mde = None
-    if all(0 <= v <= 1 for v in known):  # a drop in points; lengths have no such scale
+    size = len(whole)
+    if macro and strata:
+        size = power.macro_size([strata[i] for i in whole])
+    # A drop in points: lengths have no such scale.
+    if all(0 <= v <= 1 for v in known) and not (macro and clusters):
         mde = power.mde(
-            len(whole), sizes, alpha=rule.alpha, tests=tests, margin=rule.margin,
+            size, sizes, alpha=rule.alpha, tests=tests, margin=rule.margin,
             repeats=candidate.repeats,
         )  # fmt: skip
     interval = None

@@ -6,6 +6,9 @@ which one with data=DIR or CHECKRAIL_DATA.
 
     path = locate("bjtu_railway", "dataset/sft_data/test.csv", root)
 
+A set with `hub` is a hub repository whose files nobody here holds, so it has no checksums:
+`find` takes a file from the data root, else from the hub, gated sets with the user's token.
+
 A checksum is computed once for a file and remembered by size and modification time, in the
 process and in the cache folder (CHECKRAIL_CACHE, or ~/.cache/checkrail).
 """
@@ -43,7 +46,8 @@ _SET: _Fields = {
     "folder": (str, True),
     "note": (str, False),
     "recipe": (str, False),
-    "files": (dict, True),
+    "hub": (str, False),
+    "files": (dict, False),
 }
 _FILE: _Fields = {
     "sha256": (str, True),
@@ -81,6 +85,7 @@ class Dataset:
         revision: Commit of the repository.
         folder: Its place under the data root.
         recipe: How the files are made from upstream, where they do not lie there as they are.
+        hub: Data set repository on the Hugging Face hub; then `files` may be empty.
     """
 
     id: str
@@ -91,6 +96,7 @@ class Dataset:
     folder: str
     note: str = ""
     recipe: str = ""
+    hub: str = ""
     files: Mapping[str, DataFile] = field(default_factory=dict[str, DataFile])
 
     @property
@@ -182,6 +188,69 @@ def locate(
     return path
 
 
+def find(
+    dataset_id: str,
+    file: str,
+    root: Path | str | None = None,
+    *,
+    listing: Path = DATASETS,
+    download: bool = True,
+) -> Path:
+    """Path of a file of a hub set: in its folder under the data root, else from the hub.
+
+    Nothing is checked: the fingerprint of a task's rows tells two versions apart.
+
+    Args:
+        dataset_id: A table of `tasks/datasets.toml` with `hub`.
+        file: Path in the hub repository, and in the set's folder.
+        root: The data root; None or "" takes CHECKRAIL_DATA.
+        listing: The list of data sets.
+        download: Whether to ask the hub.
+
+    Raises:
+        DataError: It is in neither place; one line that says how to get it.
+        ConfigError: The list does not have this data set.
+    """
+    found = dataset(dataset_id, listing)
+    base = Path(root).expanduser() if root else paths.data_root()
+    if base is not None and (base / found.folder / file).is_file():
+        return base / found.folder / file
+    why = "the hub was not asked"
+    if download:
+        made = _from_hub(found.hub, file)
+        if isinstance(made, Path):
+            return made
+        why = made
+    where = f"{base or 'DIR'}/{found.folder}"
+    raise DataError(
+        f"data set '{dataset_id}': {where}/{file} is missing ({why}): "
+        f"`hf download {found.hub} --repo-type dataset --local-dir {where}`"
+        f"{f' {found.note}' if found.note else ''}, and {_HOW}"
+    )
+
+
+def _from_hub(repository: str, file: str) -> Path | str:
+    """A file of a hub data set, from the cache or downloaded; else why it cannot be had."""
+    import httpx
+    import huggingface_hub as hub
+    from huggingface_hub import constants, errors
+
+    cached = hub.try_to_load_from_cache(repository, file, repo_type="dataset")
+    if isinstance(cached, str):
+        return Path(cached)
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    try:  # a download by itself tries for half a minute to reach a hub that is not there
+        httpx.head(constants.ENDPOINT, timeout=5)
+        return Path(hub.hf_hub_download(repository, file, repo_type="dataset"))
+    except httpx.TransportError:
+        return f"{constants.ENDPOINT} cannot be reached"
+    except errors.GatedRepoError:
+        return "gated: accept its terms on the hub, then `hf auth login`"
+    except (errors.HfHubHTTPError, OSError) as error:
+        return " ".join(str(error).split())[:200]
+
+
 def problems(
     dataset_id: str, root: Path | str | None = None, *, listing: Path = DATASETS
 ) -> list[str]:
@@ -209,7 +278,7 @@ def _file(found: Dataset, file: str, listing: Path) -> DataFile:
 def _dataset(path: Path, name: str, value: Any) -> Dataset:
     data = _checked(value, _SET, f"{path}: [{name}]")
     files: dict[str, DataFile] = {}
-    for file, entry in data.pop("files").items():
+    for file, entry in data.pop("files", {}).items():
         where = f'{path}: [{name}.files] "{file}"'
         _check_relative(file, where)
         fields = _checked(entry, _FILE, where)
@@ -222,7 +291,7 @@ def _dataset(path: Path, name: str, value: Any) -> Dataset:
             source=fields.get("source", file),
             packed=fields.get("packed", False),
         )
-    if not files:
+    if not files and not data.get("hub"):
         raise ConfigError(f"{path}: [{name}]: 'files' names no file")
     _check_relative(data["folder"], f"{path}: [{name}]: 'folder'")
     return Dataset(id=name, files=files, **data)

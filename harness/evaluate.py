@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import codec, paths
-from harness.catalog import catalog, expand
+from harness.catalog import catalog, check_options, expand
 from harness.engines import CAN, identity_flags, open_engine
 from harness.engines.chat import PLAIN
 from harness.engines.weights import fingerprint as weights_fingerprint
@@ -46,6 +46,8 @@ class Settings:
         policy_options: Settings of the policy, over the card's.
         retriever: Replaces the task's retriever; "" keeps it.
         retriever_options: Settings of a retriever that is searched live.
+        task_options: Given to the tasks' builders, over their YAML (`subjects`, `shots`, ...);
+            marks the row off protocol.
         limit: Docs a task at most (nested seeded sample).
         repeats: Samples a doc; None takes the task's.
         seed: Of the run.
@@ -62,6 +64,7 @@ class Settings:
     policy_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     retriever: str = ""
     retriever_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    task_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limit: int | None = None
     repeats: int | None = None
     seed: int = 0
@@ -132,7 +135,10 @@ def evaluate(
         )
     identity = run_identity(model, settings, engine)
     run_id = codec.sha(identity)[:10]
-    builder = {"retriever": settings.retriever} if settings.retriever else {}
+    check_options(settings.task_options, [entries[t] for t in tasks])
+    builder: dict[str, Any] = dict(settings.task_options)
+    if settings.retriever:
+        builder["retriever"] = settings.retriever
     data = settings.data or paths.data_root()
     if data is not None:
         builder["data"] = str(data)
@@ -271,6 +277,7 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
         "retriever": settings.retriever,
         **({"retriever_options": dict(settings.retriever_options)}
            if settings.retriever_options else {}),
+        **({"task_options": dict(settings.task_options)} if settings.task_options else {}),
     }  # fmt: skip
 
 
@@ -300,6 +307,7 @@ def _plan(
         off.append("policy")
     if settings.repeats is not None and settings.repeats != int(loaded.metadata.get("repeats", 1)):
         off.append("repeats")
+    off += [o for o in settings.task_options if o in loaded.metadata.get("options", ())]
     scorer = task_scorer(str(loaded.metadata.get("scorer", "")))
     shown = {} if chosen in MODEL_FREE else codec.sampling_to_json(sampling)
     if loaded.by_likelihood:

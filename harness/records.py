@@ -24,6 +24,15 @@ from harness.store import Store
 FROZEN_SCHEMA = 1
 SUFFIX = ".jsonl.gz"
 
+MACRO = "macro_"
+"""Prefix of an aggregate that no doc has: `macro_accuracy` is the mean over strata (subjects) of
+their mean accuracy, each stratum alike; `accuracy` is the mean over docs (micro)."""
+
+
+def doc_metric(metric: str) -> tuple[str, bool]:
+    """The metric of a doc that a name is an aggregate of, and whether strata count alike."""
+    return metric.removeprefix(MACRO), metric.startswith(MACRO)
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:

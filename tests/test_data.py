@@ -2,12 +2,18 @@
 
 import gzip
 import hashlib
+import http.server
 import json
+import os
+import subprocess
+import sys
+import threading
 
 import pytest
 
 from harness import data
 from harness.errors import ConfigError, DataError
+from tests.conftest import ROOT
 
 CONTENT = b'{"id": 1}\n{"id": 2}\n'
 
@@ -203,6 +209,10 @@ def test_the_projects_own_list_is_sound():
     places = [f"{d.folder}/{f}" for d in sets.values() for f in d.files]
     assert len(set(places)) == len(places)
     for found in sets.values():
+        if found.hub:  # nobody here holds its files: there is nothing to list
+            assert found.upstream == f"huggingface.co/datasets/{found.hub}"
+            assert not found.files
+            continue
         assert found.upstream.startswith("github.com/")
         assert len(found.revision) == 12
         int(found.revision, 16)
@@ -223,3 +233,93 @@ def test_every_listed_file_is_as_published_and_has_the_rows_it_should(data_root)
                     assert sum(1 for line in stream if line.strip()) == file.rows, path
                 lines += 1
     assert lines > 10
+
+
+# --- hub sets ----------------------------------------------------------------------------------
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """As much of the hub as a download asks for: one file, one gated repository."""
+
+    def do_HEAD(self):
+        self.answer(send=False)
+
+    def do_GET(self):
+        self.answer(send=True)
+
+    def answer(self, send):
+        body = b"question,answer\nq,1\n"
+        if "/gated/" in self.path:
+            self.send_response(403)
+            self.send_header("X-Error-Code", "GatedRepo")
+            body = b""
+        else:
+            self.send_response(200)
+            self.send_header("ETag", '"0123abcd"')
+            self.send_header("X-Repo-Commit", "c" * 40)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if send:
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+ASK = """
+import sys
+from pathlib import Path
+from harness.data import find
+from harness.errors import DataError
+try:
+    print(find(sys.argv[1], "a.csv", sys.argv[2], listing=Path(sys.argv[3])).read_text())
+except DataError as error:
+    print(error)
+"""
+
+
+def ask_hub(tmp_path, name, endpoint):
+    listing = tmp_path / "datasets.toml"
+    listing.write_text(
+        "".join(
+            f'[{n}]\nabout = "x"\nupstream = "hub"\nrevision = "main"\nlicence = "x"\n'
+            f'folder = "{n}"\nhub = "{n}/set"\n'
+            for n in ("open", "gated")
+        )
+    )
+    environment = {
+        **os.environ, "HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT), "HF_HUB_DISABLE_TELEMETRY": "1",
+    }  # fmt: skip
+    command = [sys.executable, "-c", ASK, name, str(tmp_path / "root"), str(listing)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def hub_server():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_hub_file_comes_from_the_data_root_else_from_the_hub(tmp_path, hub_server):
+    assert ask_hub(tmp_path, "open", hub_server) == "question,answer\nq,1"
+    (tmp_path / "root" / "open").mkdir(parents=True)
+    (tmp_path / "root" / "open" / "a.csv").write_text("mine")
+    assert ask_hub(tmp_path, "open", hub_server) == "mine"
+
+
+def test_a_gated_set_says_what_to_do(tmp_path, hub_server):
+    said = ask_hub(tmp_path, "gated", hub_server)
+    assert "gated: accept its terms on the hub, then `hf auth login`" in said
+    assert "hf download gated/set --repo-type dataset --local-dir" in said
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
+    said = ask_hub(tmp_path, "open", "http://127.0.0.1:9")
+    assert "http://127.0.0.1:9 cannot be reached" in said
+    assert "\n" not in said

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.errors import StoreError
 from harness.leaks import with_and_without
-from harness.records import RecordSet
+from harness.records import MACRO, RecordSet
 from harness.report.cells import cell, escape, table
 from harness.report.measured import Marks, marks, published_rows, sources
 from harness.report.printed import beside, markdown
@@ -49,7 +49,8 @@ def board(
     if sets:
         parts += [
             "Intervals are 95%. Docs that share a source form one cluster, the unit of every",
-            "interval and test; with fewer than 8 clusters none is given. `degenerate` is the",
+            "interval and test; with fewer than 8 clusters none is given. `macro_` marks the mean",
+            "over subjects, each alike; without it every doc counts alike. `degenerate` is the",
             "share of outputs with repeated, excess, truncated or never-closed text. A row with",
             "flags is not a result of the protocol in full: read the flag.",
             "",
@@ -66,13 +67,14 @@ def _task(
 ) -> list[str]:
     info = rows[0].records.info
     columns: list[str] = list(info.get("columns") or [])
+    columns = [c for c in columns if any(c in r.estimates for r in rows)]
     if not columns:
         columns = sorted({m for r in rows for m in r.estimates})
     main = str(info.get("metric") or columns[0])
     rows = sorted(rows, key=lambda r: _order(r, main))
     others = beside(published, task, columns)
     near = marks(rows, others)
-    shown = {main} | {m for o in others for m in o.cells}
+    shown = {main, MACRO + main} | {m for o in others for m in o.cells}
     head = ["model", "policy", "retriever", "n", "clusters", *columns, "vs parent", "flags"]
     body = [_line(r, rows, columns, shown, near, lineage) for r in rows]
     body += published_rows(others, columns, near)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.records import RecordSet
+from harness.records import MACRO, RecordSet, doc_metric
 from harness.stats.intervals import Estimate, estimate
 
 
@@ -39,10 +39,15 @@ def summarise(records: RecordSet) -> Summary:
     """Aggregate one record set."""
     estimates: dict[str, Estimate] = {}
     unscored: dict[str, int] = {}
-    for metric in records.metric_names():
-        scored = [(d, v) for d in records.docs if (v := d.mean(metric)) is not None]
+    names = records.metric_names()
+    macros = [c for c in records.info.get("columns") or () if c.startswith(MACRO)]
+    for metric in [*names, *(m for m in macros if doc_metric(m)[0] in names)]:
+        name, macro = doc_metric(metric)
+        scored = [(d, v) for d in records.docs if (v := d.mean(name)) is not None]
+        if macro:
+            scored = [(d, v) for d, v in scored if d.stratum is not None]
         missing = len(records.docs) - len(scored)
-        if missing:
+        if missing and not macro:
             unscored[metric] = missing
         if scored:
             docs = [d for d, _ in scored]
@@ -54,6 +59,7 @@ def summarise(records: RecordSet) -> Summary:
                 if any(c is not None for c in clusters)
                 else None,
                 strata=[s or "" for s in strata] if any(s is not None for s in strata) else None,
+                macro=macro,
             )
     reasons = Counter(r for d in records.docs for s in d.samples for r in s.reasons)
     return Summary(

@@ -172,7 +172,8 @@ def spread(
     unit = np.arange(n) if units is None else units
     stratum = np.zeros(n, dtype=np.int64) if strata is None else merge_single_strata(strata, unit)
     group = stratum if centres is None else centres
-    mean = float(w @ values)
+    # Rounding may carry a mean past its values, and a proportion past 1.
+    mean = float(np.clip(w @ values, values.min(), values.max()))
     group_mean = np.bincount(group, w * values) / np.bincount(group, w)
     residual = np.bincount(unit, w * (values - group_mean[group]))
     first = np.unique(unit, return_index=True)[1]

@@ -66,6 +66,8 @@ def missing_bounds(
     level: float = 0.95,
     low: float = 0.0,
     high: float = 1.0,
+    *,
+    macro: bool = False,
 ) -> MissingBounds | None:
     """Compare at the best and the worst case of the unscored samples.
 
@@ -77,6 +79,7 @@ def missing_bounds(
         level: Confidence level.
         low: Smallest value a doc can have.
         high: Largest.
+        macro: The mean over strata in place of the mean over docs.
 
     Returns:
         None if nothing is missing.
@@ -90,8 +93,10 @@ def missing_bounds(
     docs = sum(b[0] != b[1] or c[0] != c[1] for b, c in zip(base, cand, strict=True))
     if not docs:
         return None
-    best = paired([b[0] for b in base], [c[1] for c in cand], clusters, strata, level)
-    worst = paired([b[1] for b in base], [c[0] for c in cand], clusters, strata, level)
+    best, worst = (
+        paired([b[i] for b in base], [c[1 - i] for c in cand], clusters, strata, level, macro=macro)
+        for i in (0, 1)
+    )
     return MissingBounds(best, worst, docs)
 
 

@@ -91,6 +91,8 @@ def paired(
     clusters: Labels | None = None,
     strata: Labels | None = None,
     level: float = 0.95,
+    *,
+    macro: bool = False,
 ) -> PairedResult:
     """Compare two score lists of the same docs in the same order.
 
@@ -101,9 +103,11 @@ def paired(
         strata: Fixed stratum of each doc. With few discordant 0/1 docs it is left out:
             the unstratified test and interval are valid, only wider.
         level: Confidence level of the two-sided interval.
+        macro: The difference of the means over strata, in place of the means over docs.
 
     Raises:
-        ValueError: Lists of different length, or the faults `intervals.estimate` names.
+        ValueError: Lists of different length, `macro` without strata, or the faults
+            `intervals.estimate` names.
     """
     _core.check_level(level)
     base, cand = _core.as_values(baseline, "baseline"), _core.as_values(candidate, "candidate")
@@ -115,13 +119,16 @@ def paired(
     layers = _core.as_codes(strata, diff.size, "strata")
     differ = int((diff != 0).sum())
     is_binary = bool((((base == 0) | (base == 1)) & ((cand == 0) | (cand == 1))).all())
-    if is_binary and units is None and (layers is None or differ < FEW_STRATIFIED):
+    if macro and layers is None:
+        raise ValueError("macro: the mean of strata needs strata")
+    if not macro and is_binary and units is None and (layers is None or differ < FEW_STRATIFIED):
         return _binary(diff, level)
+    weights = _core.strata_weights(layers) if macro and layers is not None else None
     note = ""
     if layers is not None and not _core.nested(units, layers):
         layers, note = None, "clusters cross strata: strata left out of the variance"
-    s = _core.spread(diff, units=units, strata=layers)
-    return _mean_difference(diff, s, units, None, level, layers is not None, note)
+    s = _core.spread(diff, units=units, strata=layers, weights=weights)
+    return _mean_difference(diff, s, units, weights, level, layers is not None, note)
 
 
 def macro_paired(

@@ -50,6 +50,19 @@ def cluster_sizes(labels: Labels) -> tuple[int, ...]:
     return tuple(sorted(Counter(labels).values(), reverse=True))
 
 
+def macro_size(strata: Labels) -> int:
+    """Docs that would do as well if all counted alike: Kish's n of a mean over strata.
+
+    With K strata of n_k docs it is K^2 / sum(1 / n_k), at most their number; 45 equal ones lose
+    nothing.
+
+    Args:
+        strata: Stratum of each doc, at least one doc.
+    """
+    sizes = Counter(strata).values()
+    return int(len(sizes) ** 2 / sum(1 / n for n in sizes) + 1e-9)
+
+
 def mde(
     n: int,
     clusters: Sequence[int] | None = None,

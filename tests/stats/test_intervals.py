@@ -297,3 +297,14 @@ def test_docs_may_have_different_numbers_of_samples() -> None:
     assert parts.repeats == 1 and parts.decoding_se is not None and parts.decoding_se > 0
     with pytest.raises(ValueError, match="doc at position 1: empty"):
         variance_parts([[0.0], []])
+
+
+@pytest.mark.parametrize("macro", [False, True])
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.7])
+def test_equal_values_in_unequal_strata_keep_their_mean_to_the_last_digit(
+    macro: bool, value: float
+) -> None:
+    strata = [k for k in range(45) for _ in range(3 + k % 9)]
+    got = estimate([value] * len(strata), strata=strata, macro=macro)
+    assert got.mean == value
+    assert got.low is not None and got.low <= value

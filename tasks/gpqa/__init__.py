@@ -1,0 +1,1 @@
+"""GPQA-Diamond: graduate questions in biology, physics and chemistry."""

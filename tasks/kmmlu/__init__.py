@@ -1,0 +1,1 @@
+"""KMMLU: 45 Korean subjects."""

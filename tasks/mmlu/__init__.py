@@ -1,0 +1,1 @@
+"""MMLU: 57 subjects."""
