@@ -152,9 +152,9 @@ def evaluate(
             limit=settings.limit,
             repeats=settings.repeats,
         )
-    live = LiveRetrievers(settings.retriever, settings.retriever_options, builder)
-    plans = {t.name: _plan(t, model, settings, identity, live) for t in loaded}
     folder = run_folder(settings.out, model.name, run_id)
+    live = LiveRetrievers(settings.retriever, settings.retriever_options, builder, folder)
+    plans = {t.name: _plan(t, model, settings, identity, live) for t in loaded}
     if settings.fresh:
         _set_aside(folder)
     meta = {"run_id": run_id, "model": model.name, "identity": identity,

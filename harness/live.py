@@ -11,22 +11,27 @@ A task says in its metadata what there is to search:
 The function stands beside the builder that the YAML names as `custom_dataset` and gets the same
 settings. A function `gold` there (question -> ids of its passages) is what the oracle reads.
 Opening reads the corpus for its fingerprint; the index is built at the first query.
+
+What the web answers is kept in the run's folder; `retriever=replay retriever_options.run=RUN`
+plays it again without a network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from harness import codec
 from harness.errors import UsageError
-from harness.retrieval import Corpus, open_retriever
+from harness.retrieval import Corpus, journal, open_retriever
+from harness.retrieval.journal import Recorded
+from harness.retrieval.table import RECORDED, WITHOUT_CORPUS
+from harness.runs import find_run
 from harness.schema import Retriever
 from harness.task_loader import LoadedTask
 
 DEFAULT = "bm25"
-WITHOUT_CORPUS = frozenset({"none"})
-"""Retrievers that search something else than the task's corpus."""
 
 
 class LiveRetrievers:
@@ -36,12 +41,16 @@ class LiveRetrievers:
         name: Retriever for all tasks; "" leaves it to each.
         options: The retriever's own settings.
         settings: What the tasks' builders were given (data, ...).
+        folder: Of the run, where answers from outside are recorded.
     """
 
-    def __init__(self, name: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, name: str, options: Mapping[str, Any], settings: Mapping[str, Any], folder: Path
+    ) -> None:
         self._name = name
         self._options = dict(options)
         self._settings = dict(settings)
+        self._folder = folder
         self._opened: dict[str, Retriever] = {}
 
     def name(self, task: LoadedTask) -> str:
@@ -57,12 +66,24 @@ class LiveRetrievers:
         """
         name = self.name(task)
         given = {**task.metadata, **self._settings}
-        key = codec.sha([name, self._options, given.get("corpus"), _source(task)])
+        own = [] if name in WITHOUT_CORPUS else [given.get("corpus"), _source(task)]
+        key = codec.sha([name, *own])
         if key not in self._opened:
             corpus = Corpus.of(()) if name in WITHOUT_CORPUS else _corpus(task, given)
             gold = _beside(task, "gold")(**given) if name == "oracle" else None
-            self._opened[key] = open_retriever(name, corpus, gold, **self._options)
+            options = self._replayed() if name == "replay" else self._options
+            retriever = open_retriever(name, corpus, gold, **options)
+            if name in RECORDED:
+                retriever = Recorded(retriever, self._folder / journal.NAME)
+            self._opened[key] = retriever
         return self._opened[key]
+
+    def _replayed(self) -> dict[str, Any]:
+        options = dict(self._options)
+        if "run" in options:
+            run = find_run(str(options.pop("run")), self._folder.parent)
+            options["path"] = run / journal.NAME
+        return options
 
 
 def _source(task: LoadedTask) -> str:

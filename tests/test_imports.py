@@ -40,7 +40,7 @@ ALLOWED = {
     "rescore": BASE | {"store", "scoring", "catalog", "environment", "runs", "records"},
     "task_loader": BASE | {"catalog"},
     "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore", "leaks"},
-    "live": BASE | {"retrieval", "task_loader"},
+    "live": BASE | {"retrieval", "task_loader", "runs"},
 }
 ONLY_IN = {
     "lm_eval": {"harness/task_loader.py", "harness/lm.py", "harness/evaluate.py"},

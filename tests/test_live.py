@@ -9,7 +9,7 @@ from harness.progress import Progress
 from harness.retrieval.bm25 import BM25
 from harness.schema import Model
 from harness.store import Store
-from tests import searchable
+from tests import searchable, standin
 
 MODEL = Model("scripted", "scripted", tasks=("searchable",))
 
@@ -85,3 +85,51 @@ def test_a_task_without_a_corpus_says_so_before_anything_is_played(tmp_path):
 def test_a_wrong_option_is_found_before_anything_is_played(tmp_path):
     with pytest.raises(UsageError, match="max_searches"):
         run(tmp_path, policy_options={"max_serches": 3})
+
+
+# --- recorded and replayed --------------------------------------------------------------------
+
+
+def prompts(run):
+    with Store.open(run) as store:
+        records = list(store.records("searchable"))
+    assert records
+    return {r.doc_id: [t.prompt_ids for t in r.rollout.turns if t.prompt_ids] for r in records}
+
+
+@pytest.mark.parametrize("api", ["google", "searxng"])
+@pytest.mark.parametrize("policy", ["search", "rag"])
+def test_a_web_run_plays_again_without_a_network_with_the_same_prompts(
+    tmp_path, monkeypatch, api, policy
+):
+    monkeypatch.setenv("GOOGLE_API_KEY", "secret-key")
+    monkeypatch.setenv("GOOGLE_CSE_ID", "engine")
+    base = []
+    with standin.server(lambda p, q: getattr(standin, api)(base[0])(p, q)) as (url, seen):
+        base.append(url)
+        options = {"url": url, "pages": True, "allow_private": True}
+        live, _ = run(tmp_path, policy=policy, retriever=api, retriever_options=options)
+        asked = len(seen)
+    assert asked
+    assert live.complete
+    again, _ = run(tmp_path, policy=policy, retriever=api, retriever_options=options)
+    assert again.outcome.reused == 3  # finished: asks nobody
+    replayed, engine = run(
+        tmp_path, policy=policy, retriever="replay", retriever_options={"run": live.run_id}
+    )
+    assert engine.calls
+    assert replayed.complete
+    assert replayed.run != live.run
+    assert prompts(replayed.run) == prompts(live.run)
+    same = [r.records[0].fingerprints["retriever"] for r in (live, replayed)]
+    assert same[0] == same[1]
+    assert b"secret-key" not in (live.run / "searches.jsonl").read_bytes()
+
+
+def test_without_its_network_a_web_run_fails_and_is_completed_later(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEARXNG_URL", "http://127.0.0.1:9")
+    options = {"retries": 0}
+    result, _ = run(tmp_path, retriever="searxng", retriever_options=options)
+    assert not result.complete
+    assert result.outcome.failed == 3
+    assert "127.0.0.1:9" in result.outcome.error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.errors import RetrieverError, UsageError, nearest
@@ -63,14 +64,47 @@ def _none(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any
     return NoRetrieval()
 
 
+def _google(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+    from harness.retrieval.web import Google, WebRetriever
+
+    settings = {k: v for k, v in options.items() if k != "url"}
+    api = Google(str(options["url"])) if "url" in options else Google()
+    return WebRetriever(api, **_known("google", WebRetriever, settings))
+
+
+def _searxng(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+    from harness.retrieval.web import SearXNG, WebRetriever
+
+    settings = {k: v for k, v in options.items() if k != "url"}
+    api = SearXNG(str(options.get("url", "")))
+    return WebRetriever(api, **_known("searxng", WebRetriever, settings))
+
+
+def _replay(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+    from harness.retrieval.journal import Replay
+
+    if "path" not in options:
+        raise UsageError("retriever 'replay' needs a run: retriever_options.run=RUN")
+    return Replay(**_known("replay", Replay, {**options, "path": Path(str(options["path"]))}))
+
+
 RETRIEVERS = {
     "bm25": "BM25 (bm25s, Lucene's formula); options k1, b, method, idf, tokenizer",
     "rank_bm25": "BM25Okapi of rank_bm25, the reference; options k1, b, epsilon, tokenizer",
     "oracle": "the gold passage first, then another retriever's ranking; option base",
     "published": "the ranking that was published with the data, where a task's data has one",
     "none": "no passages: what the model knows by itself",
+    "google": "Google's Custom Search JSON API (GOOGLE_API_KEY, GOOGLE_CSE_ID); option pages, ...",
+    "searxng": "a SearXNG instance (option url, or SEARXNG_URL); option pages, ...",
+    "replay": "the recorded searches of a run, without a network; option run",
 }
 """Name -> one line for the listing."""
+
+RECORDED = frozenset({"google", "searxng"})
+"""Retrievers whose answers may differ tomorrow: a run keeps what they said."""
+
+WITHOUT_CORPUS = RECORDED | {"none", "replay"}
+"""Retrievers that search something else than the task's corpus."""
 
 _BUILDERS: dict[str, Builder] = {
     "bm25": _bm25,
@@ -78,6 +112,9 @@ _BUILDERS: dict[str, Builder] = {
     "oracle": _oracle,
     "published": _published,
     "none": _none,
+    "google": _google,
+    "searxng": _searxng,
+    "replay": _replay,
 }
 
 
@@ -158,7 +195,8 @@ def _ranked(name: str, result: list[Passage] | RetrievalError) -> list[Passage]:
 
 def _known(name: str, target: Callable[..., object], options: dict[str, Any]) -> dict[str, Any]:
     """The options, after a check against the parameters of what they configure."""
-    known = [p for p in inspect.signature(target).parameters if p not in ("corpus", "args")]
+    given = ("corpus", "api", "args")
+    known = [p for p in inspect.signature(target).parameters if p not in given]
     for option in options:
         if option not in known:
             raise UsageError(

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -155,8 +156,16 @@ def test_unknown_names_and_options_get_the_nearest_ones() -> None:
         open_retriever("rank_bm25", PLAN, k1=-1)
 
 
-def test_every_listed_retriever_opens() -> None:
-    needs = {"published": {"rankings": {"a": ["p1"]}}}
+def test_every_listed_retriever_opens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GOOGLE_API_KEY", "GOOGLE_CSE_ID"):
+        monkeypatch.setenv(name, "key")
+    journal = tmp_path / "searches.jsonl"
+    journal.write_text('{"retriever": "web", "query": "a", "k": 1, "passages": []}\n')
+    needs: dict[str, dict[str, object]] = {
+        "published": {"rankings": {"a": ["p1"]}},
+        "searxng": {"url": "http://localhost:1"},
+        "replay": {"path": journal},
+    }
     for name in RETRIEVERS:
         assert open_retriever(name, PLAN, {"a": "p1"}, **needs.get(name, {})).fingerprint
 
