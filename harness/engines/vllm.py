@@ -175,20 +175,20 @@ class VLLMEngine:
         return self._vllm.AsyncLLMEngine.from_engine_args(self._vllm.AsyncEngineArgs(**arguments))
 
     def render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
-        """Token ids of a chat, by the tokenizer's template unless the card names another.
-
-        Raises:
-            UsageError: There is no template.
-        """
+        """Token ids of a chat by its template; a UsageError where there is none."""
         return self._codec.render(messages, thinking)
 
     def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
-        """The text behind `render`.
-
-        Raises:
-            UsageError: There is no template.
-        """
+        """The text behind `render`, which fails as `render` does."""
         return self._codec.render_text(messages, thinking)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text in the middle of a prompt."""
+        return self._codec.encode(text, special=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens, as completions have it."""
+        return self._codec.decode(ids)
 
     async def generate(
         self, prompt: Sequence[Message] | Sequence[int], sampling: Sampling
