@@ -118,7 +118,9 @@ def run(session: nox.Session, *command: str, **environment: str) -> None:
 def engines(arguments: list[str]) -> list[str]:
     """Extras that the asked-for models need: read from their cards, or from engine=."""
     given = {key: value for key, _, value in (a.partition("=") for a in arguments)}
-    if given.get("engine"):
+    if given.get("endpoint"):
+        kinds = {"openai"}  # a server has the weights: no extra
+    elif given.get("engine"):
         kinds = {given["engine"]}
     elif given.get("model"):
         kinds = {_card_engine(name) for name in given["model"].split(",")}

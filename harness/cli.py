@@ -72,6 +72,8 @@ class EvalArgs(Gate):
     engine: str = _key("", "engine, instead of the card's")
     path: str = _key("", "weights, instead of the card's")
     adapter: str = _key("", "LoRA folder, instead of the card's")
+    endpoint: str = _key("", "OpenAI-compatible server instead of weights: http://HOST:PORT/v1")
+    served: str = _key("", "the server's name for the model (default: the one that it serves)")
     data: str = _key("", f"root of outside data sets (default: ${paths.DATA_VARIABLE})")
     window: int | None = _key(None, "rollouts in flight")
     temperature: float | None = _key(None, "over the protocol; marks the row off protocol")

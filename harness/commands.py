@@ -26,7 +26,7 @@ from harness.compare import Gated, Line, compare, differing, parse_vary, worst
 from harness.differences import Agreement, agreement
 from harness.errors import NoBaselineError, StoreError, UsageError
 from harness.gates import Gates, load_gates
-from harness.models import load_model
+from harness.models import at_endpoint, load_model
 from harness.paths import TASKS
 from harness.progress import Progress
 from harness.records import RecordSet, freeze, frozen_tasks, load_frozen
@@ -55,7 +55,7 @@ def evaluate_command(args: EvalArgs) -> int:
     _check_ranges(args, limit)
     vary = parse_vary(args.vary)
     gates = load_gates(baselines, args.profile)
-    models = [load_model(name, baselines, _changes(args)) for name in names]
+    models = [_model(name, baselines, args) for name in names]
     tasks = split(args.tasks)
     entries = catalog(TASKS)
     for model in models:
@@ -108,8 +108,15 @@ def evaluate_command(args: EvalArgs) -> int:
     return finish(args, gated, incomplete, agreements)
 
 
-def _changes(args: EvalArgs) -> dict[str, Any]:
-    return {key: value for key in ("engine", "path", "adapter") if (value := getattr(args, key))}
+def _model(name: str, baselines: Path, args: EvalArgs) -> Model:
+    changes = {key: value for key in ("engine", "path", "adapter") if (value := getattr(args, key))}
+    if not (args.endpoint or args.served):
+        return load_model(name, baselines, changes)
+    if not args.model:
+        raise UsageError("endpoint= needs model=NAME: the card that says how to ask")
+    if changes.pop("engine", "openai") != "openai" or changes:
+        raise UsageError("endpoint= serves its own weights: leave out engine=, path= and adapter=")
+    return at_endpoint(load_model(name, baselines), args.endpoint, args.served)
 
 
 def _check_ranges(args: EvalArgs, limit: int | None) -> None:

@@ -100,7 +100,8 @@ def missing_dependency(package: str, extra: str, error: ImportError) -> UsageErr
 
     Args:
         package: Import name.
-        extra: The extra of this project that brings it.
+        extra: The extra of this project that brings it; "" for a package it always needs.
         error: The original import error.
     """
-    return UsageError(f"{package} is not installed ({error}): pip install 'checkrail[{extra}]'")
+    wanted = f"checkrail[{extra}]" if extra else "checkrail"
+    return UsageError(f"{package} is not installed ({error}): pip install '{wanted}'")

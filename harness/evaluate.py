@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import codec, paths
 from harness.catalog import catalog, check_options, expand
-from harness.engines import CAN, identity_flags, open_engine
+from harness.engines import CAN, endpoint, identity_flags, open_engine
 from harness.engines.chat import PLAIN
 from harness.engines.weights import fingerprint as weights_fingerprint
 from harness.engines.weights import resolve
@@ -253,13 +253,18 @@ def _set_aside(folder: Path) -> None:
 def run_identity(model: Model, settings: Settings, engine: Engine | None = None) -> dict[str, Any]:
     """What makes a run this run: change any of it and another run begins.
 
-    Not in it: limit, tasks, code, packages, hardware, scorer, judge. Data set and rendered
-    prompts are part of each sample's key instead, so that one run can grow by tasks.
+    Not in it: limit, tasks, code, packages, hardware, scorer, judge, and the address of an
+    endpoint (see harness/engines/endpoint.py). Data set and rendered prompts are part of each
+    sample's key instead, so that one run can grow by tasks.
     """
+    flags = identity_flags(model)
     if engine is not None:
         weights, kind = engine.fingerprint, "given"
     elif model.engine in ("none", "scripted"):
         weights = kind = model.engine
+    elif model.engine == "openai":
+        served = endpoint.find(model)
+        weights, kind, flags = served.weights, model.engine, served.engine
     else:
         weights = weights_fingerprint(resolve(model))
         if model.adapter:
@@ -267,7 +272,7 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
         kind = model.engine
     return {
         "weights": weights,
-        "engine": codec.dumps({"kind": kind, **identity_flags(model)}),
+        "engine": codec.dumps({"kind": kind, **flags}),
         "template": codec.dumps([model.chat_template, model.think_tags, model.context_length]),
         "card_sampling": dict(model.sampling),
         "sampling": dict(settings.sampling),

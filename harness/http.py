@@ -123,13 +123,22 @@ class HttpClient:
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.aclose()
 
-    async def request_json(self, method: str, path: str, json: Any = None) -> Any:
+    async def request_json(
+        self,
+        method: str,
+        path: str,
+        json: Any = None,
+        *,
+        complaint: Callable[[Any], str] | None = None,
+    ) -> Any:
         """Send a request and decode the JSON it answers.
 
         Args:
             method: GET, POST, ...
             path: Appended to the base URL.
             json: Body; None sends none.
+            complaint: Says what is wrong with a decoded reply, "" for nothing. With it, a reply
+                that is of no use (or cut short, so no JSON) is asked for again like a 5xx.
 
         Raises:
             HttpError: The last attempt failed, retrying makes no sense, or time is up.
@@ -148,10 +157,12 @@ class HttpClient:
                         response = await client.request(method, url, json=json)
                     failure = self._check(response, url)
                     if failure is None:
-                        return self._decode(response, url)
-                    wait = self._asked_for(response)
-                    if not (failure.status in RETRIED or (failure.status or 0) >= 500):
+                        reply, failure = self._read(response, url, complaint)
+                        if failure is None:
+                            return reply
+                    elif not (failure.status in RETRIED or (failure.status or 0) >= 500):
                         raise failure
+                    wait = self._asked_for(response)
                 except (httpx.LocalProtocolError, httpx.InvalidURL) as error:
                     raise self._broken(url, error, "check the endpoint and the headers") from error
                 except httpx.RequestError as error:
@@ -204,6 +215,22 @@ class HttpClient:
         text = f"{_shown(url)} answered {status}"
         text += f": {body}" if body else ""
         return HttpError(f"{text}; {hint}" if hint else text, _shown(url), status)
+
+    def _read(
+        self, response: httpx.Response, url: str, complaint: Callable[[Any], str] | None
+    ) -> tuple[Any, HttpError | None]:
+        """The decoded reply, or why another attempt may give a better one."""
+        try:
+            reply = self._decode(response, url)
+        except HttpError as error:
+            if complaint is None:
+                raise
+            return None, error
+        wrong = complaint(reply) if complaint else ""
+        if not wrong:
+            return reply, None
+        text = f"{_shown(url)} answered {response.status_code}, but {self._clean(wrong)}"
+        return None, HttpError(text, _shown(url), response.status_code)
 
     def _decode(self, response: httpx.Response, url: str) -> Any:
         try:

@@ -141,6 +141,27 @@ def check_keys(
             )
 
 
+def at_endpoint(model: Model, endpoint: str = "", served: str = "") -> Model:
+    """A card whose model a server stands in for; tags, sampling and tasks stay the card's.
+
+    Args:
+        model: Any card with a model. The flags of its own engine are dropped.
+        endpoint: Address of an OpenAI-compatible server; "" keeps that of an endpoint's card.
+        served: The server's name for the model; "" lets the server's list decide.
+
+    Raises:
+        UsageError: The card has no model, or there is no endpoint.
+    """
+    if model.engine == "none":
+        raise UsageError(f"{model.name} is a reader without a model: leave out endpoint=")
+    own = dict(model.flags) if model.engine == "openai" else {}
+    given = {"endpoint": endpoint, "model": served}
+    flags = own | {key: value for key, value in given.items() if value}
+    if not flags.get("endpoint"):
+        raise UsageError(f"{model.name}: served={served} needs endpoint=http://HOST:PORT/v1")
+    return dataclasses.replace(model, engine="openai", flags=flags)
+
+
 def load_model(name: str, folder: Path, changes: Mapping[str, Any] | None = None) -> Model:
     """Return the model of a name, with command-line changes applied.
 

@@ -70,7 +70,7 @@ class Completion:
         finish: See `Finish`.
         stop_string: The stop string that ended the text, if one did.
         prompt_tokens: Length of the prompt in tokens (also where ids are unknown).
-        completion_tokens: Length of the generation in tokens.
+        completion_tokens: Length of the generation in tokens; None where a server counts wrongly.
     """
 
     text: str
@@ -80,7 +80,7 @@ class Completion:
     finish: Finish
     stop_string: str | None = None
     prompt_tokens: int = 0
-    completion_tokens: int = 0
+    completion_tokens: int | None = 0
 
 
 # --- documents and retrieval ----------------------------------------------------------------
@@ -383,7 +383,7 @@ class Engine(Protocol):
     Attributes:
         fingerprint: Weights (with quantisation), adapter, kind and flags that change outputs.
         capabilities: Subset of {"generate", "loglikelihood", "token_ids", "logprobs", "seed",
-            "render"}; checked before a run starts.
+            "render", "continue"}; checked before a run starts.
         context_length: Tokens of prompt plus generation.
     """
 

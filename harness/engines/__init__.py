@@ -19,9 +19,10 @@ ENGINES: dict[str, tuple[str, str, str]] = {
     "hf": ("harness.engines.hf", "HFEngine", "hf"),
     "llamacpp": ("harness.engines.llamacpp", "LlamaCppEngine", "llamacpp"),
     "vllm": ("harness.engines.vllm", "VLLMEngine", "vllm"),
+    "openai": ("harness.engines.openai", "OpenAIEngine", ""),
     "scripted": ("harness.engines.scripted", "ScriptedEngine", "test"),
 }
-"""Name on a card -> module, class, and the extra of this project that brings its packages."""
+"""Name on a card -> module, class, and the extra that brings its packages ("" for none)."""
 
 CAN = {"generate": tuple(ENGINES), "loglikelihood": ("hf", "vllm")}
 """Capability -> engines to name where another one lacks it."""

@@ -100,7 +100,7 @@ class HFEngine:
         trained = int(self._model.config.get_text_config().max_position_embeddings)
         self.context_length = min(model.context_length or trained, trained)
         self.capabilities = frozenset(
-            {"generate", "loglikelihood", "token_ids", "logprobs", "seed", "render"}
+            {"generate", "loglikelihood", "token_ids", "logprobs", "seed", "render", "continue"}
         )
         self.fingerprint = identity(
             "hf",

@@ -33,12 +33,12 @@ from harness.engines.chat import (
     split_open_turn,
     template_text,
 )
+from harness.engines.llama_api import completion_request, native_completion
 from harness.engines.weights import fingerprint, gguf_context_length, resolve
 from harness.errors import EngineError, UsageError
-from harness.schema import Completion, Finish, Message, Model, Sampling
+from harness.schema import Completion, Message, Model, Sampling
 
 DEFAULT_SLOTS = 4
-_SEED_RANGE = 2**32 - 1  # the largest value means "random" to llama.cpp
 _FLAGS: dict[str, type | tuple[type, ...]] = {
     "cache_prompt": bool,
     "flash_attention": bool,
@@ -57,6 +57,9 @@ class LlamaCppEngine:
         model: The card. `parallelism.requests` slots (default 4) of `context_length` tokens
             each (default: the trained length) are reserved when it loads.
         threads: CPU threads; all that this process may use by default.
+
+    Attributes:
+        address: HOST:PORT of its server, which speaks OpenAI's API under /v1.
 
     Raises:
         UsageError: The path is no GGUF file, or a flag is unknown.
@@ -77,7 +80,9 @@ class LlamaCppEngine:
         self._cache_prompt = bool(model.flags.get("cache_prompt", True))
         trained = gguf_context_length(path)
         self.context_length = min(model.context_length or trained, trained)
-        self.capabilities = frozenset({"generate", "token_ids", "logprobs", "seed", "render"})
+        self.capabilities = frozenset(
+            {"generate", "token_ids", "logprobs", "seed", "render", "continue"}
+        )
         self.fingerprint = identity(
             "llamacpp",
             {
@@ -90,8 +95,8 @@ class LlamaCppEngine:
         )
         slots = model.parallelism.get("requests", DEFAULT_SLOTS)
         self._server: Any = self._start(model, path, adapter, template, slots, threads)
-        host = str(self._server.listening_address).rpartition("/")[2]
-        self._host, _, port = host.rpartition(":")
+        self.address = str(self._server.listening_address).rpartition("/")[2]
+        self._host, _, port = self.address.rpartition(":")
         self._port = int(port)
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix="llamacpp")
         self._lock = threading.Lock()
@@ -223,31 +228,12 @@ class LlamaCppEngine:
         server = self._server
         if server is None:
             raise EngineError("the llama.cpp engine is closed")
-        reply = server.handle_completions(self._request(ids, sampling, room))
+        request = completion_request(ids, sampling, room, cache_prompt=self._cache_prompt)
+        reply = server.handle_completions(request)
         if "error" in reply:
             message = reply["error"].get("message", reply["error"])
             raise EngineError(f"llama.cpp refused a prompt of {len(ids)} tokens: {message}")
-        return _completion(ids, sampling, reply["__verbose"])
-
-    def _request(self, ids: list[int], sampling: Sampling, room: int) -> dict[str, Any]:
-        seed = -1 if sampling.seed is None else sampling.seed % _SEED_RANGE
-        return {
-            "prompt": ids,
-            "max_tokens": min(sampling.max_tokens, room),
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "min_p": 0.0,
-            "repeat_penalty": 1.0,
-            # The order of transformers and vLLM; llama.cpp's own scales by temperature last.
-            "samplers": ["temperature", "top_k", "top_p"],
-            "seed": seed,
-            "stop": [text for text in sampling.stop if text],
-            "cache_prompt": self._cache_prompt,
-            "return_tokens": True,
-            "n_probs": 1,
-            "verbose": True,  # the native reply, with ids and the reason of the stop
-        }
+        return native_completion(ids, sampling, reply["__verbose"])
 
     async def loglikelihood(
         self, context: str, continuations: Sequence[str]
@@ -268,26 +254,6 @@ class LlamaCppEngine:
                 self._connection = None
         if server is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _completion(ids: list[int], sampling: Sampling, reply: dict[str, Any]) -> Completion:
-    tokens = tuple(int(i) for i in reply["tokens"])
-    # The server withholds the probabilities of the tokens of a stop string.
-    probabilities = reply.get("completion_probabilities") or []
-    logprobs = tuple(float(entry["logprob"]) for entry in probabilities)
-    finish: Finish = "stop"
-    if reply["stop_type"] == "limit":
-        finish = "length" if len(tokens) >= sampling.max_tokens else "context"
-    return Completion(
-        text=reply["content"],
-        prompt_ids=tuple(ids),
-        token_ids=tokens,
-        logprobs=logprobs if len(logprobs) == len(tokens) else None,
-        finish=finish,
-        stop_string=reply["stopping_word"] or None,
-        prompt_tokens=len(ids),
-        completion_tokens=len(tokens),
-    )
 
 
 def _adapter(model: Model) -> Path | None:

@@ -76,7 +76,7 @@ class ScriptedEngine:
             replies = {"": fixed}
         self.fingerprint = fingerprint
         self.capabilities = frozenset(
-            {"generate", "loglikelihood", "token_ids", "logprobs", "seed", "render"}
+            {"generate", "loglikelihood", "token_ids", "logprobs", "seed", "render", "continue"}
         )
         self.context_length = context_length
         self.calls = 0

@@ -66,8 +66,8 @@ def resolve(model: Model) -> Path:
 
 def _how(name: str) -> str:
     return (
-        f"give a folder or GGUF file (model={name} path=... engine=hf or llamacpp), "
-        "or a hub mirror (HF_ENDPOINT=https://...)"
+        f"give a folder or GGUF file (model={name} path=... engine=hf or llamacpp), a server "
+        f"(endpoint=http://HOST:PORT/v1), or a hub mirror (HF_ENDPOINT=https://...)"
     )
 
 
