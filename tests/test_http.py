@@ -137,10 +137,12 @@ class Waits:
 def ask(url: str, waits: Waits | None = None, **options: Any) -> Any:
     waits = waits or Waits()
     options = {"sleep": waits.sleep, "clock": waits.clock, "jitter": lambda: 0.5, **options}
+    complaint = options.pop("complaint", None)
 
     async def run() -> Any:
         async with HttpClient(url, options.pop("headers", None), **options) as client:
-            return await client.request_json("POST", "/completions", {"prompt": "Zug 火车"})
+            body = {"prompt": "Zug 火车"}
+            return await client.request_json("POST", "/completions", body, complaint=complaint)
 
     return asyncio.run(run())
 
@@ -172,6 +174,24 @@ def test_a_lasting_status_fails_at_once(serve: Callable[..., Server], status: in
     assert len(server.requests) == 1
     assert caught.value.status == status
     assert isinstance(caught.value, EngineError)
+
+
+def test_a_reply_that_the_caller_has_no_use_for_is_asked_for_again(
+    serve: Callable[..., Server],
+) -> None:
+    def complaint(reply: Any) -> str:
+        return "" if reply else "it is empty, sk-secret"
+
+    server = serve(answer(200, "[]"), answer(200, '{"cut'), answer(200, "[1]"))
+    assert ask(server.url, complaint=complaint) == [1]
+    server = serve(answer(200, "[]"))
+    with pytest.raises(HttpError, match=r"it is empty, \*\*\* \(after 3 attempts\)"):
+        ask(
+            server.url,
+            complaint=complaint,
+            retries=2,
+            headers={"Authorization": "Bearer sk-secret"},
+        )
 
 
 @pytest.mark.parametrize("act", [break_off, slam])

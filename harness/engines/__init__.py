@@ -24,7 +24,10 @@ ENGINES: dict[str, tuple[str, str, str]] = {
 }
 """Name on a card -> module, class, and the extra that brings its packages ("" for none)."""
 
-CAN = {"generate": tuple(ENGINES), "loglikelihood": ("hf", "vllm")}
+CAN = {
+    "generate": tuple(ENGINES),
+    "loglikelihood": ("hf", "vllm", "openai (served by vLLM)"),
+}
 """Capability -> engines to name where another one lacks it."""
 
 OPERATIONAL: dict[str, frozenset[str]] = {"vllm": frozenset({"gpu_memory_utilization"})}

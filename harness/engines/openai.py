@@ -23,25 +23,29 @@ Log-likelihood needs the probabilities of prompt tokens: vLLM gives them, llama.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar, cast
 
 from harness.engines import openai_reply
-from harness.engines.chat import PLAIN, identity, plain_text, split_open_turn
+from harness.engines.chat import PLAIN, identity, plain_text
 from harness.engines.endpoint import (
     DEFAULT_REQUESTS,
     DEFAULT_TIMEOUT,
+    UNKNOWN_CONTEXT,
     connect,
     find,
     path_prefix,
     run_blocking,
 )
+from harness.engines.endpoint_render import Renderer, raw
 from harness.engines.llama_api import completion_request, native_completion
 from harness.errors import EngineError, UsageError
 from harness.http import HttpError
 from harness.schema import Completion, Message, Model, Sampling
 
 _LOG = logging.getLogger("checkrail")
+
+T = TypeVar("T")
 
 
 class OpenAIEngine:
@@ -68,6 +72,7 @@ class OpenAIEngine:
                 f"{model.chat_template}, and leave chat_template out of the card"
             )
         self._served = find(model)
+        self._model = model
         self._name = model.name
         self._prefix = path_prefix(model)
         self._tags = model.think_tags
@@ -78,6 +83,7 @@ class OpenAIEngine:
             retries=int(model.flags.get("retries", 5)),
             backoff=backoff,
         )
+        self._renderer = Renderer(self._client, self._served, self._plain)
         self.context_length = self._served.context_length
         self.capabilities = self._served.capabilities
         self.fingerprint = identity(
@@ -99,33 +105,25 @@ class OpenAIEngine:
         Raises:
             UsageError: The server offers no such thing.
         """
+        return self._blocking(lambda ask: ask.ids(messages, thinking))
+
+    def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
+        """The text behind `render`.
+
+        Raises:
+            UsageError: The server offers no such thing.
+        """
+        return self._blocking(lambda ask: ask.text(messages, thinking))
+
+    def _blocking(self, work: Callable[[Renderer], Coroutine[Any, Any, T]]) -> T:
         if not self._served.renders:
             raise UsageError(f"{self._name}: this endpoint does not render prompts to token ids")
-        return run_blocking(self._render(messages, thinking))
 
-    async def _render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
-        if self._plain:
-            return await self._tokenize(plain_text(messages), special=True)
-        closed, tail = split_open_turn(messages)
-        if not closed:
-            return await self._tokenize(tail, special=False)
-        body: dict[str, Any] = {"messages": _raw(closed), "add_generation_prompt": True}
-        if thinking is not None:
-            body["chat_template_kwargs"] = {"enable_thinking": thinking}
-        if self._served.software == "llamacpp":
-            prompt = (await self._post("/apply-template", body, "prompt"))["prompt"]
-            return await self._tokenize(prompt + tail, special=False)
-        reply = await self._post("/tokenize", {"model": self._served.name, **body}, "tokens")
-        ids = [int(i) for i in reply["tokens"]]
-        # Behind the rendered ids, as the model itself would have gone on from them.
-        return ids + (await self._tokenize(tail, special=False) if tail else [])
+        async def alone() -> T:  # connections cannot move between event loops: one of its own
+            async with connect(self._model, timeout=60.0) as client:
+                return await work(Renderer(client, self._served, self._plain))
 
-    async def _tokenize(self, text: str, *, special: bool) -> list[int]:
-        if self._served.software == "llamacpp":
-            body = {"content": text, "add_special": special, "parse_special": True}
-        else:
-            body = {"model": self._served.name, "prompt": text, "add_special_tokens": special}
-        return [int(i) for i in (await self._post("/tokenize", body, "tokens"))["tokens"]]
+        return run_blocking(alone())
 
     # --- generation ---------------------------------------------------------------------------
 
@@ -145,18 +143,35 @@ class OpenAIEngine:
             return await self._complete(list(cast(Sequence[int], prompt)), sampling)
         messages = cast(Sequence[Message], prompt)
         if self._served.renders:
-            ids = await self._render(messages, sampling.thinking)
+            ids = await self._renderer.ids(messages, sampling.thinking)
             return await self._complete(ids, sampling)
         if self._plain:
             body = {"prompt": plain_text(messages), **self._drawing(sampling, chat=False)}
             return await self._fitting("/completions", body, sampling)
         return await self._chat(messages, sampling)
 
-    async def _complete(self, ids: list[int], sampling: Sampling) -> Completion:
+    async def _complete(
+        self, ids: list[int], sampling: Sampling, length: int | None = None
+    ) -> Completion:
         """Text completion of token ids, never longer than the context."""
-        room = self.context_length - len(ids)
+        length = length or self.context_length
+        nothing = Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
+        room = length - len(ids)
         if room <= 0:
-            return Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
+            return nothing
+        try:
+            return await self._complete_within(ids, sampling, room)
+        except HttpError as error:
+            if not openai_reply.overflows(str(error)):
+                raise
+            limit = openai_reply.limit_of(str(error))
+            if limit is not None and limit < length:  # smaller than we knew
+                return await self._complete(ids, sampling, limit)
+            if length == UNKNOWN_CONTEXT:
+                raise
+            return nothing
+
+    async def _complete_within(self, ids: list[int], sampling: Sampling, room: int) -> Completion:
         if self._served.software == "llamacpp":
             body = {"model": self._served.name, **completion_request(ids, sampling, room)}
             reply = await self._ask("/completions", body)
@@ -166,15 +181,10 @@ class OpenAIEngine:
                 return self._read(reply, sampling, ids)  # a server that hides its own format
         body = {"prompt": ids, **self._drawing(sampling, chat=False)}
         body["max_tokens"] = min(sampling.max_tokens, room)
-        try:
-            return self._read(await self._ask("/completions", body), sampling, ids)
-        except HttpError as error:
-            if not openai_reply.overflows(str(error)):
-                raise
-            return Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
+        return self._read(await self._ask("/completions", body), sampling, ids)
 
     async def _chat(self, messages: Sequence[Message], sampling: Sampling) -> Completion:
-        body: dict[str, Any] = {"messages": _raw(messages), **self._drawing(sampling, chat=True)}
+        body: dict[str, Any] = {"messages": raw(messages), **self._drawing(sampling, chat=True)}
         if sampling.thinking is not None:
             body["chat_template_kwargs"] = {"enable_thinking": sampling.thinking}
         if messages[-1].role == "assistant":
@@ -225,6 +235,8 @@ class OpenAIEngine:
                 "return_token_ids": True,
                 "logprobs": True if chat else 0,
             }
+        elif self._served.software == "llamacpp":
+            body |= {"top_k": sampling.top_k, "min_p": 0.0, "repeat_penalty": 1.0}
         elif sampling.top_k:
             body["top_k"] = sampling.top_k
         return body
@@ -250,12 +262,6 @@ class OpenAIEngine:
             "POST", self._prefix + path, body, complaint=complaint
         )
 
-    async def _post(self, path: str, body: dict[str, Any], key: str) -> dict[str, Any]:
-        def complaint(reply: Any) -> str:
-            return "" if isinstance(reply, dict) and key in reply else f"it holds no '{key}'"
-
-        return await self._client.request_json("POST", path, body, complaint=complaint)
-
     # --- log-likelihood -----------------------------------------------------------------------
 
     async def loglikelihood(
@@ -277,13 +283,13 @@ class OpenAIEngine:
             )
         bare = context.rstrip()
         spaces = context[len(bare) :]
-        head = len(await self._tokenize(bare, special=True))
+        head = len(await self._renderer.whole(bare)) if bare else 0
         if not head:
             raise UsageError(f"{self._name}: log-likelihood without a context needs engine=hf")
         return [await self._likelihood(bare + spaces + text, head) for text in continuations]
 
     async def _likelihood(self, text: str, head: int) -> tuple[float, bool]:
-        ids = await self._tokenize(text, special=True)
+        ids = await self._renderer.whole(text)
         scored = len(ids) - head
         ids = ids[-(self.context_length - 1) :]  # room for the one token that has to be drawn
         body = {
@@ -305,7 +311,3 @@ class OpenAIEngine:
     def close(self) -> None:
         """Refuse further calls; the server is left as it is. Idempotent."""
         self._closed = True
-
-
-def _raw(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": m.role, "content": m.content} for m in messages]

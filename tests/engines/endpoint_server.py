@@ -72,6 +72,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.send(200, {"object": "list", "data": server.cards})
         if path == "/tokenize" and server.software == "vllm" and server.tokenizes:
             return self.send(200, {"tokens": list(rendered(body).encode()), "max_model_len": 99})
+        if path == "/detokenize" and server.software == "vllm" and server.tokenizes:
+            return self.send(200, {"prompt": bytes(body["tokens"]).decode()})
         if not is_completion:
             return self.send(404, {"error": "no such page"})
         if act is None:

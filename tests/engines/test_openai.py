@@ -333,6 +333,18 @@ def test_a_budget_over_the_context_is_cut_to_what_is_left(
     assert [body["max_tokens"] for body in server.asked] == [30, 1, 20]
 
 
+def test_ids_over_a_context_that_only_the_refusal_names_are_cut_to_it(serve: Serve) -> None:
+    server = serve()
+    server.answer = lambda body: overflow(100, len(body["prompt"]))
+    engine = opened(server)
+    assert ask(engine, [5] * 90, 30).completion_tokens == 10
+    assert ask(engine, [5] * 100, 30).finish == "context"
+    server.answer = lambda _: answer(400, {"error": "prompt is too long"})
+    with pytest.raises(EngineError, match="too long"):  # by how much, nobody knows
+        ask(engine, [5] * 90, 30)
+    assert ask(opened(server, context_length=95), [5] * 90, 30).finish == "context"
+
+
 def test_llama_cpp_s_words_for_an_overflow_are_understood() -> None:
     text = "request (3000 tokens) exceeds the available context size (2048 tokens), try increasing"
     assert openai_reply.overflows(text) and openai_reply.limit_of(text) == 2048
@@ -369,7 +381,7 @@ def test_a_server_that_renders_is_asked_for_token_ids(serve: Serve) -> None:
     engine = opened(server)
     chat = [Message("system", "Brief."), *user("Hi"), Message("assistant", "As I")]
     text = "system: Brief.\nuser: Hi\nassistant: [True]As I"
-    assert bytes(engine.render(chat, True)).decode() == text
+    assert bytes(engine.render(chat, True)).decode() == text == engine.render_text(chat, True)
     made = ask(engine, chat, thinking=True)
     assert server.asked[0]["prompt"] == list(text.encode()) == list(made.prompt_ids or ())
     assert "messages" not in server.asked[0]
@@ -508,6 +520,7 @@ def test_llama_cpp_s_server_says_what_the_engine_says(served: tuple[Any, Any]) -
     ]
     for chat in chats:
         assert outside.render(chat, None) == inside.render(chat, None)
+        assert outside.render_text(chat, None) == inside.render_text(chat, None)
         here, there = ask(inside, chat, 12), ask(outside, chat, 12)
         assert here.prompt_ids == there.prompt_ids
         assert (here.text, here.token_ids, here.finish) == (
