@@ -36,7 +36,7 @@ class Trace:
         self.searches = 0
         self.finish: Finish = "stop"
         self._prompt_tokens = 0
-        self._completion_tokens = 0
+        self._completion_tokens: int | None = 0
 
     def ask(
         self, messages: tuple[Message, ...], sampling: Sampling, *, go_on: bool = False
@@ -87,7 +87,10 @@ class Trace:
 
     def _count(self, completion: Completion) -> None:
         self._prompt_tokens += completion.prompt_tokens
-        self._completion_tokens += completion.completion_tokens
+        if self._completion_tokens is None or completion.completion_tokens is None:
+            self._completion_tokens = None  # a server that cannot count leaves no sum
+        else:
+            self._completion_tokens += completion.completion_tokens
 
 
 def model_turn(completion: Completion) -> Turn:

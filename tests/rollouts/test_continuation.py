@@ -94,3 +94,11 @@ def test_turns_without_ids_go_as_text_even_where_there_is_a_tokenizer():
         *ASK,
         Message("assistant", "one two"),
     ]
+
+
+def test_a_turn_that_nobody_counted_leaves_the_rollout_without_a_sum() -> None:
+    trace = Trace(DOC, PolicyConfig(ASK, Sampling()))
+    for count in (3, None, 4):
+        trace.said(Completion("a", None, None, None, "stop", completion_tokens=count))
+    assert trace.end("a").completion_tokens is None
+    assert len(trace.turns) == 3
