@@ -130,7 +130,7 @@ class VLLMEngine:
         self._vocabulary = int(config.get_vocab_size())
         self.context_length = int(config.max_model_len)
         self.capabilities = frozenset(
-            {"generate", "loglikelihood", "token_ids", "logprobs", "seed", "render"}
+            {"generate", "loglikelihood", "token_ids", "logprobs", "seed", "render", "continue"}
         )
         named = ("dtype", "gpu_memory_utilization")
         self.fingerprint = identity(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.engines.scripted import END, ScriptedEngine, encode
 from harness.rollouts.continuation import continued, spoken
 from harness.rollouts.trace import Trace
-from harness.schema import Doc, Generate, Message, PolicyConfig, Sampling, Turn
+from harness.schema import Completion, Doc, Generate, Message, PolicyConfig, Sampling, Turn
 
 ASK = (Message("user", "q"),)
 DOC = Doc("d", "q", ("a",))
