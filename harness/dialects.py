@@ -74,13 +74,17 @@ class Dialect:
         if "\0" not in shown:
             raise ValueError("option 'block' has no {passages}")
 
-    def shown(self, passages: Sequence[Passage]) -> str:
-        """The text of the environment for what a search found."""
+    def lines(self, passages: Sequence[Passage]) -> str:
+        """The documents alone; what stands for them where there are none."""
         lines = [
             self.passage.format(rank=rank, title=p.title, text=p.text, contents=contents(p))
             for rank, p in enumerate(passages, start=1)
         ]
-        return self.block.format(passages="\n".join(lines) if lines else self.nothing)
+        return "\n".join(lines) if lines else self.nothing
+
+    def shown(self, passages: Sequence[Passage]) -> str:
+        """The text of the environment for what a search found."""
+        return self.said(self.lines(passages))
 
     def said(self, text: str) -> str:
         """The text of the environment for a remark in place of documents."""

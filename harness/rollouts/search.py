@@ -102,13 +102,15 @@ def play(doc: Doc, config: PolicyConfig, dialect: Dialect, *, summarise: bool) -
     start = _prompt(doc, config, dialect)
     sampling = _sampling(config.sampling, dialect)
     asked: set[str] = set()
-    for _ in range(dialect.max_turns):
+    for turn in range(1, dialect.max_turns + 1):
         completion: Completion = yield trace.ask(start, sampling, go_on=True)
         text, kind = ending(completion, dialect)
         trace.said(completion, text)
         if completion.finish == "context" or kind == ANSWER:
-            break
+            return trace.end(text)
         query = _query(text, dialect) if kind == QUERY else ""
+        if turn == dialect.max_turns:  # nobody would read what is shown now
+            return trace.end(dialect.no_answer if query else text)
         over = bool(query) and trace.searches >= dialect.max_searches
         if not query:
             remark = dialect.invalid
@@ -127,8 +129,7 @@ def play(doc: Doc, config: PolicyConfig, dialect: Dialect, *, summarise: bool) -
         if not remark:
             return trace.end(dialect.no_answer if over else text)
         trace.shown(remark)
-    last = next((t for t in reversed(trace.turns) if t.kind == "model"), None)
-    return trace.end(last.text if last else "")
+    raise AssertionError("the last turn returns")
 
 
 def _prompt(doc: Doc, config: PolicyConfig, dialect: Dialect) -> tuple[Message, ...]:
@@ -180,15 +181,11 @@ def _read(
     trace: Trace, dialect: Dialect, query: str, passages: Sequence[Passage], sampling: Sampling
 ) -> Generator[Generate, Completion, str]:
     """Let the model read the documents apart; what it took from them is what is shown."""
-    lines = [
-        dialect.passage.format(rank=n, title=p.title, text=p.text, contents=p.text)
-        for n, p in enumerate(passages, start=1)
-    ]
     prompt = messages(
         "reason_in_documents",
         previous="".join(t.text for t in trace.turns if t.kind != "summary"),
         query=query,
-        documents="\n".join(lines),
+        documents=dialect.lines(passages),
     )
     completion = yield trace.ask(prompt, dataclasses.replace(sampling, stop=()))
     trace.summarised(completion)

@@ -1,8 +1,11 @@
 """The search policy: dialects, budgets, and what models do wrong."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.dialects import DIALECTS
 from harness.engines.scripted import ScriptedEngine
@@ -107,6 +110,7 @@ def test_a_model_that_never_acts_is_advised_or_stopped_as_its_dialect_says():
     stopped, engine = play({"": "hm"})
     assert (engine.calls, stopped.answer, len(stopped.turns)) == (1, "hm", 1)
     advised, engine = play({"": "hm"}, {"dialect": "search_r1"})
+    assert advised.turns[-1].kind == "model"
     assert engine.calls == DIALECTS["search_r1"].max_turns
     assert "previous action is invalid" in advised.turns[1].text
     assert advised.searches == 0
@@ -212,6 +216,37 @@ def test_the_turn_limit_and_the_stop_strings_reach_the_engine():
     assert command.sampling.max_tokens == 512
     assert command.sampling.stop == (E, "</answer>", "<|im_end|>", "<|endoftext|>", "END")
     assert next(search(DOC, PolicyConfig((), Sampling(max_tokens=64)))).sampling.max_tokens == 64
+
+
+PIECES = [Q, E, "<answer>", "</answer>", "<search>", "</search>", "<|begin_of_documents|>",
+          "tower", " ", "\n", "é", "<|im_end|>", "{passages}"]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), min_size=1, max_size=4),
+    st.sampled_from(sorted(DIALECTS)),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_whatever_a_model_writes_the_rollout_ends_within_its_budgets(
+    said, dialect, budget, summarise
+):
+    calls = iter(range(1000))
+    rollout, engine = play(
+        lambda prompt, sampling: said[next(calls) % len(said)],
+        {"dialect": dialect, "max_searches": budget, "summarise": summarise},
+    )
+    assert rollout.error is None
+    assert rollout.searches <= budget
+    assert engine.calls <= DIALECTS[dialect].max_turns + budget
+    own = [t for t in rollout.turns if t.kind == "model"]
+    for before, after in pairwise(own):
+        assert after.prompt_ids[: len(before.prompt_ids)] == before.prompt_ids
+    assert rollout.turns[-1] is own[-1]
+    spoken = "".join(t.text for t in rollout.turns[:-1] if t.kind != "summary")
+    assert bytes(i for i in own[-1].prompt_ids if i < 256).decode().endswith(spoken)
+    search_reasons(rollout)
 
 
 @pytest.mark.parametrize(
