@@ -46,7 +46,12 @@ ONLY_IN = {
     "lm_eval": {"harness/task_loader.py", "harness/lm.py", "harness/evaluate.py"},
     "vllm": {"harness/engines/vllm.py"},
     "openai": {"harness/engines/openai.py"},
-    "torch": {"harness/engines/hf.py", "harness/engines/hf_batch.py", "harness/engines/weights.py"},
+    "torch": {
+        "harness/engines/hf.py",
+        "harness/engines/hf_batch.py",
+        "harness/engines/hf_score.py",
+        "harness/engines/weights.py",
+    },
     "faiss": {"harness/retrieval/dense.py"},
     "trl": {"trainers/trl.py"},
     "verl": {"trainers/verl.py"},

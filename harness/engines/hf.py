@@ -1,7 +1,7 @@
 """transformers in this process: safetensors or GGUF weights, LoRA adapters, log-likelihoods.
 
 One worker thread owns the model. `generate` and `loglikelihood` hand it their requests and
-wait; it batches what is there (see hf_batch.py).
+wait; it batches what is there (see hf_batch.py and hf_score.py).
 """
 
 from __future__ import annotations
@@ -78,10 +78,11 @@ class HFEngine:
 
         import torch
 
-        # hf_batch needs torch when it is imported, this module must not.
-        from harness.engines import hf_batch
+        # These need torch when they are imported, this module must not.
+        from harness.engines import hf_batch, hf_score
 
         self._parts: Any = hf_batch
+        self._scorer: Any = hf_score
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         folder = safetensors_from_gguf(path) if path.suffix == ".gguf" else path
         try:
@@ -251,7 +252,7 @@ class HFEngine:
             return
         every = [pair for pairs, _ in jobs for pair in pairs]
         try:
-            values = self._parts.score(self._model, every, self.context_length, self._score_budget)
+            values = self._scorer.score(self._model, every, self.context_length, self._score_budget)
         except Exception as error:  # as in _work
             for _, future in jobs:
                 failed = EngineError(f"{self._name}: {_explain(error)}")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install checkrail[hf]")
 pytest.importorskip("transformers", reason="pip install checkrail[hf]")
 
-from harness.engines import hf_batch, open_engine  # noqa: E402  # needs torch
+from harness.engines import hf_batch, hf_score, open_engine  # noqa: E402  # needs torch
 from harness.errors import EngineError, UsageError  # noqa: E402
 from harness.schema import Message, Model, Sampling  # noqa: E402
 from tests.engines.conftest import say, say_all, user  # noqa: E402
@@ -121,6 +121,65 @@ def test_log_likelihoods_are_those_of_lm_eval(hf: Any) -> None:
         assert greedy == their_greedy
 
 
+CONTEXTS = ("The capital of France is", "A much longer context, so that rows differ: 1, 2, 3,")
+ANSWERS = (" Paris", " Paris, of course", " a city by the river Seine", " B", " 4, 5, 6", "")
+
+
+def one_by_one(hf: Any, context: str, text: str) -> tuple[float, bool]:
+    head, tail = hf._codec.pair(context, text)
+    if not tail:
+        return 0.0, True
+    with torch.inference_mode():
+        table = hf._model(torch.tensor([head + tail])).logits[0].log_softmax(-1)
+    rows = [(table[len(head) + i - 1], token) for i, token in enumerate(tail)]
+    return sum(float(r[t]) for r, t in rows), all(int(r.argmax()) == t for r, t in rows)
+
+
+@pytest.mark.parametrize("budget", [16, 64, 4096])
+@pytest.mark.parametrize("pack", [True, False])
+def test_choices_that_share_a_row_do_not_see_each_other(
+    hf: Any, budget: int, pack: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not pack:
+        monkeypatch.setattr(hf_score, "can_pack", lambda model: False)
+    asked = [(c, a) for a in ANSWERS for c in CONTEXTS]
+    pairs = [hf._codec.pair(c, a) for c, a in asked]
+    made = hf_score.score(hf._model, pairs, 512, budget)
+    for (context, text), (value, greedy) in zip(asked, made, strict=True):
+        expected, expected_greedy = one_by_one(hf, context, text)
+        assert value == pytest.approx(expected, abs=1e-3)
+        assert greedy == expected_greedy
+
+
+@given(st.data())
+def test_every_continuation_is_asked_once_behind_its_own_context(data: st.DataObject) -> None:
+    tokens = st.lists(st.integers(1, 9), max_size=6)
+    contexts = data.draw(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size=1))
+    pairs = [(data.draw(st.sampled_from(contexts)), data.draw(tokens)) for _ in range(6)]
+    limit, budget = data.draw(st.integers(2, 12)), data.draw(st.integers(2, 30))
+    made = hf_score.rows(pairs, limit, budget, pack=data.draw(st.booleans()))
+    asked = {number: (row, wanted, places) for row in made for number, wanted, places in row.asked}
+    assert set(asked) == {i for i, (_, tail) in enumerate(pairs) if tail}
+    for number, (row, wanted, places) in asked.items():
+        whole = (pairs[number][0] + pairs[number][1])[-(limit + 1) :]
+        assert wanted == pairs[number][1][-limit:]
+        assert max(row.positions()) < limit
+        for token_place, read in zip(
+            places, range(len(whole) - len(wanted), len(whole)), strict=True
+        ):
+            seen = [row.ids[j] for j in row.mask()[token_place].nonzero().flatten().tolist()]
+            assert seen == whole[:read]
+
+
+def test_choices_of_one_prompt_read_it_once() -> None:
+    prompt = list(range(100))
+    letters = hf_score.rows([(prompt, [i]) for i in range(4)], 512, 4096, pack=False)
+    assert [len(row.ids) for row in letters] == [100]
+    texts = [(prompt, [i, i, i]) for i in range(4)]
+    assert [len(row.ids) for row in hf_score.rows(texts, 512, 4096, pack=True)] == [108]
+    assert len(hf_score.rows(texts, 512, 4096, pack=False)) == 4
+
+
 def test_generating_and_scoring_at_once_both_come_back(hf: Any) -> None:
     async def run() -> tuple[str, list[tuple[float, bool]]]:
         made, scores = await asyncio.gather(
@@ -154,7 +213,7 @@ def test_a_failure_reaches_the_callers_and_the_engine_goes_on(
         with pytest.raises(EngineError, match=r"lower parallelism\.requests"):
             say(hf, user("x"))
         with pytest.raises(EngineError, match="out of memory"):
-            patch.setattr(hf_batch, "score", fail)
+            patch.setattr(hf_score, "score", fail)
             asyncio.run(hf.loglikelihood("a", [" b"]))
     assert say(hf, user("x")).text
 
