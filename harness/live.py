@@ -67,7 +67,8 @@ class LiveRetrievers:
         name = self.name(task)
         given = {**task.metadata, **self._settings}
         own = [] if name in WITHOUT_CORPUS else [given.get("corpus"), _source(task)]
-        key = codec.sha([name, *own])
+        asked = [task.name] if name == "oracle" else []  # gold passages are a task's own
+        key = codec.sha([name, *own, *asked])
         if key not in self._opened:
             corpus = Corpus.of(()) if name in WITHOUT_CORPUS else _corpus(task, given)
             gold = _beside(task, "gold")(**given) if name == "oracle" else None

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-BASE = {"schema", "errors", "http", "codec", "paths", "data", "dialects"}
+BASE = {"schema", "errors", "http", "codec", "paths", "data", "dialects", "jsonl"}
 """What everything may import."""
 
 ALLOWED = {
@@ -19,6 +19,7 @@ ALLOWED = {
     "data": {"errors", "paths"},
     "leaks": BASE,
     "dialects": {"schema"},
+    "jsonl": {"errors"},
     "engines": BASE,
     "retrieval": BASE,
     "scoring": BASE,

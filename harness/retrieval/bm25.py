@@ -58,7 +58,7 @@ class _Lexical:
 
         with self._lock:
             if self._index is None:
-                self._index = self._build([self._tokens(p.text) for p in self._corpus.passages])
+                self._index = self._build([self._tokens(t) for t in self._corpus.texts()])
         results: list[list[Passage] | RetrievalError] = []
         for query in queries:
             tokens = self._tokens(query)

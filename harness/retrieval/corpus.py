@@ -1,20 +1,28 @@
 """Corpora: a tuple of passages with a fingerprint, read from JSON lines.
 
-{"doc_name": "Emergency_Plan.pdf", "page": 5, "chunk_id": "p5_c0", "text": "..."}
+`load_jsonl` reads page chunks, one a line; the chunk id becomes the passage's id:
 
-One page chunk a line. The chunk id becomes the passage's id, so it has to be unique in the file.
+    {"doc_name": "Emergency_Plan.pdf", "page": 5, "chunk_id": "p5_c0", "text": "..."}
+
+`load_passages` reads encyclopaedia passages in either of two forms:
+
+    {"id": "12", "title": "Lyon", "text": "Lyon is a city ..."}
+    {"id": "12", "contents": "Lyon   Lyon is a city ..."}
+
+Ids have to be unique in the file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import DataError
+from harness.jsonl import read_rows, text
 from harness.schema import Passage
 
 
@@ -25,19 +33,22 @@ class Corpus:
     Attributes:
         passages: In the order of the source, which breaks ties between equal scores.
         fingerprint: Hash of ids, titles, pages and texts in that order.
+        titles: Whether a title is searched with its text (the title of a page chunk is the
+            name of its file, that of an encyclopaedia passage its subject).
     """
 
     passages: tuple[Passage, ...]
     fingerprint: str
+    titles: bool = False
 
     @classmethod
-    def of(cls, passages: Sequence[Passage]) -> Corpus:
+    def of(cls, passages: Sequence[Passage], *, titles: bool = False) -> Corpus:
         """Make a corpus of passages at hand.
 
         Raises:
             DataError: Two passages share an id.
         """
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(b"titles\n" if titles else b"")
         seen: set[str] = set()
         for p in passages:
             if p.doc_id in seen:
@@ -45,7 +56,13 @@ class Corpus:
             seen.add(p.doc_id)
             line = json.dumps([p.doc_id, p.title, p.page, p.text])
             digest.update(line.encode("ascii") + b"\n")
-        return cls(tuple(passages), f"corpus:{digest.hexdigest()[:32]}")
+        return cls(tuple(passages), f"corpus:{digest.hexdigest()[:32]}", titles)
+
+    def texts(self) -> list[str]:
+        """What is searched of each passage."""
+        if not self.titles:
+            return [p.text for p in self.passages]
+        return [f"{p.title} {p.text}" if p.title else p.text for p in self.passages]
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -54,70 +71,68 @@ class Corpus:
 def load_jsonl(path: str | Path) -> Corpus:
     """Read page chunks: one JSON object a line with doc_name, page, chunk_id and text.
 
-    Blank lines and further keys are ignored; a byte order mark is skipped.
+    Further keys are ignored.
 
     Raises:
         DataError: The file is missing, empty, not UTF-8, or a line is malformed, empty or a
             duplicate; names the file and the line.
     """
-    path = Path(path)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return Corpus.of(_read(Path(path), "chunk_id", _chunk))
+
+
+def load_passages(path: str | Path) -> Corpus:
+    """Read encyclopaedia passages: id, and title and text or contents; titles are searched.
+
+    `contents` is title, three spaces, text (the KILT passages of R1-Searcher) or title, line
+    break, text (FlashRAG's corpora); without either it is all text.
+
+    Raises:
+        DataError: As for `load_jsonl`.
+    """
+    return Corpus.of(_read(Path(path), "id", _entry), titles=True)
+
+
+def _read(path: Path, key: str, make: Callable[[str, dict[str, Any]], Passage]) -> list[Passage]:
     passages: list[Passage] = []
-    first_seen: dict[str, int] = {}
-    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        passage = _passage(f"{path}:{number}", line)
+    first_seen: dict[str, str] = {}
+    for where, row in read_rows(path):
+        passage = make(where, row)
         if passage.doc_id in first_seen:
+            line = first_seen[passage.doc_id].rpartition(":")[2]
             raise DataError(
-                f"{path}:{number}: chunk '{passage.doc_id}' is already on line "
-                f"{first_seen[passage.doc_id]}; remove one or rename its chunk_id"
+                f"{where}: passage '{passage.doc_id}' is already on line {line}; "
+                f"remove one or rename its {key}"
             )
-        first_seen[passage.doc_id] = number
+        first_seen[passage.doc_id] = where
         passages.append(passage)
     if not passages:
         raise DataError(f"{path}: holds no passage; expected one JSON object a line")
-    return Corpus.of(passages)
+    return passages
 
 
-def _passage(where: str, line: bytes) -> Passage:
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8 (byte {error.start + 1}); convert the file") from error
-    try:
-        row: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not valid JSON ({_one_line(error)})") from error
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: expected a JSON object, got {type(row).__name__}")
+def _chunk(where: str, row: dict[str, Any]) -> Passage:
     page = row.get("page")
     if not isinstance(page, int) or isinstance(page, bool):
         raise DataError(f"{where}: key 'page' must be a whole number, got {page!r:.40}")
     return Passage(
-        _string(where, row, "chunk_id"),
-        _string(where, row, "text"),
-        title=_string(where, row, "doc_name"),
+        text(where, row, "chunk_id"),
+        text(where, row, "text"),
+        title=text(where, row, "doc_name"),
         page=page,
     )
 
 
-def _string(where: str, row: dict[str, Any], key: str) -> str:
-    value = row.get(key)
-    if not isinstance(value, str):
-        problem = "is missing" if key not in row else f"must be a string, got {value!r:.40}"
-        raise DataError(f"{where}: key '{key}' {problem}")
-    if not value.strip():
-        raise DataError(f"{where}: key '{key}' is empty")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DataError(f"{where}: key '{key}' holds a broken character (\\ud800-like)") from error
-    return value
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:80]
+def _entry(where: str, row: dict[str, Any]) -> Passage:
+    doc_id = row.get("id")
+    if isinstance(doc_id, int) and not isinstance(doc_id, bool):
+        doc_id = str(doc_id)
+    else:
+        doc_id = text(where, row, "id")
+    if "contents" not in row:
+        return Passage(doc_id, text(where, row, "text"), title=str(row.get("title") or ""))
+    contents = text(where, row, "contents")
+    for separator in ("   ", "\n"):
+        title, found, body = contents.partition(separator)
+        if found and title.strip() and body.strip():
+            return Passage(doc_id, body, title=title)
+    return Passage(doc_id, contents)

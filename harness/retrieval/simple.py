@@ -22,41 +22,46 @@ class NoRetrieval:
 
 
 class Oracle:
-    """Puts the gold passage first and fills up with another retriever's ranking.
+    """Puts the gold passages first and fills up with another retriever's ranking.
 
     Args:
         corpus: Where the gold passages are.
-        base: Fills the other places; its ranking, without the gold passage.
-        gold: Question -> id of its gold passage.
+        base: Fills the other places; its ranking, without the gold passages.
+        gold: Question -> id of its gold passage, or ids, in the order in which they are shown.
 
     Raises:
         DataError: A gold id is not in the corpus.
     """
 
-    def __init__(self, corpus: Corpus, base: Retriever, gold: Mapping[str, str]) -> None:
+    def __init__(
+        self, corpus: Corpus, base: Retriever, gold: Mapping[str, str | Sequence[str]]
+    ) -> None:
         by_id = {p.doc_id: p for p in corpus.passages}
-        unknown = [doc_id for doc_id in gold.values() if doc_id not in by_id]
+        ids = {q: [i] if isinstance(i, str) else list(i) for q, i in gold.items()}
+        wanted = [doc_id for each in ids.values() for doc_id in each]
+        unknown = [doc_id for doc_id in wanted if doc_id not in by_id]
         if unknown:
             raise DataError(
                 f"oracle: gold passage '{unknown[0]}' is not in the corpus "
-                f"({len(unknown)} of {len(gold)} are missing)"
+                f"({len(unknown)} of {len(wanted)} are missing)"
             )
-        self._gold = {question: by_id[doc_id] for question, doc_id in gold.items()}
+        self._gold = {question: [by_id[i] for i in each] for question, each in ids.items()}
         self._base = base
         parts = [base.fingerprint, corpus.fingerprint, sorted(gold.items())]
         self.fingerprint = f"oracle:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"
 
     def retrieve(self, queries: Sequence[str], k: int) -> list[list[Passage] | RetrievalError]:
-        """The gold passage (scored by the base where it found it), then the base's others."""
+        """The gold passages (scored by the base where it found them), then the base's others."""
         results: list[list[Passage] | RetrievalError] = []
         for query, others in zip(queries, self._base.retrieve(queries, k), strict=True):
-            first = self._gold.get(query)
-            if first is None:
+            gold = self._gold.get(query)
+            if gold is None:
                 results.append(RetrievalError(query, "oracle: no gold passage for this question"))
             elif isinstance(others, RetrievalError):
                 results.append(others)
             else:
                 found = {p.doc_id: p for p in others}
-                rest = [p for p in others if p.doc_id != first.doc_id]
-                results.append([found.get(first.doc_id, first), *rest][: max(k, 0)])
+                first = [found.get(p.doc_id, p) for p in gold]
+                rest = [p for p in others if p not in first]
+                results.append([*first, *rest][: max(k, 0)])
         return results

@@ -15,27 +15,28 @@ from harness.errors import RetrieverError, UsageError, nearest
 from harness.retrieval.corpus import Corpus
 from harness.schema import Passage, RetrievalError, Retriever
 
-Builder = Callable[[Corpus, Mapping[str, str] | None, dict[str, Any]], Retriever]
+Gold = Mapping[str, str | Sequence[str]]
+"""Question -> id of its gold passage, or ids."""
+
+Builder = Callable[[Corpus, Gold | None, dict[str, Any]], Retriever]
 
 MIN_RANKING = 5
 """A ranking is never made shorter, so that top-1, top-3 and top-5 come from one."""
 
 
-def _bm25(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+def _bm25(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.bm25 import BM25
 
     return BM25(corpus, **_known("bm25", BM25, options))
 
 
-def _rank_bm25(
-    corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]
-) -> Retriever:
+def _rank_bm25(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.bm25 import RankBM25
 
     return RankBM25(corpus, **_known("rank_bm25", RankBM25, options))
 
 
-def _oracle(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+def _oracle(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.simple import Oracle
 
     if gold is None:
@@ -46,9 +47,7 @@ def _oracle(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, A
     return Oracle(corpus, open_retriever(base, corpus, gold, **options), gold)
 
 
-def _published(
-    corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]
-) -> Retriever:
+def _published(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.published import Published
 
     _known("published", Published, options)
@@ -57,7 +56,7 @@ def _published(
     return Published(corpus, options["rankings"])
 
 
-def _none(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+def _none(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.simple import NoRetrieval
 
     _known("none", NoRetrieval, options)
@@ -91,7 +90,7 @@ def _replay(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, A
 RETRIEVERS = {
     "bm25": "BM25 (bm25s, Lucene's formula); options k1, b, method, idf, tokenizer",
     "rank_bm25": "BM25Okapi of rank_bm25, the reference; options k1, b, epsilon, tokenizer",
-    "oracle": "the gold passage first, then another retriever's ranking; option base",
+    "oracle": "the gold passages first, then another retriever's ranking; option base",
     "published": "the ranking that was published with the data, where a task's data has one",
     "none": "no passages: what the model knows by itself",
     "google": "Google's Custom Search JSON API (GOOGLE_API_KEY, GOOGLE_CSE_ID); option pages, ...",
@@ -119,14 +118,14 @@ _BUILDERS: dict[str, Builder] = {
 
 
 def open_retriever(
-    name: str, corpus: Corpus, gold: Mapping[str, str] | None = None, **options: Any
+    name: str, corpus: Corpus, gold: Gold | None = None, **options: Any
 ) -> Retriever:
     """Open a retriever; its index is built at the first query.
 
     Args:
         name: One of `RETRIEVERS`.
         corpus: What to search.
-        gold: Question -> id of its gold passage; only the oracle reads it.
+        gold: Gold passages of each question; only the oracle reads them.
         options: The retriever's own settings.
 
     Raises:
@@ -159,7 +158,7 @@ def ranking(
     corpus: Corpus,
     queries: Sequence[str],
     k: int,
-    gold: Mapping[str, str] | None = None,
+    gold: Gold | None = None,
     **options: Any,
 ) -> Ranking:
     """The top k passages of every query, from one ranking a (retriever, queries) in the process.
@@ -169,7 +168,7 @@ def ranking(
         corpus: What to search.
         queries: All at once.
         k: Passages a query, >= 0; the first k of a longer ranking.
-        gold: Question -> id of its gold passage, for the oracle.
+        gold: Gold passages of each question, for the oracle.
         options: The retriever's own settings.
 
     Raises:

@@ -45,7 +45,7 @@ def test_a_byte_order_mark_and_crlf_are_skipped(tmp_path: Path) -> None:
         (LINE | {"chunk_id": "x", "page": "5"}, "key 'page' must be a whole number, got '5'"),
         (LINE | {"chunk_id": "x", "page": True}, "key 'page' must be a whole number"),
         (LINE | {"chunk_id": "x", "text": "\ud800"}, "broken character"),
-        (LINE, "chunk 'p5_c0' is already on line 1"),
+        (LINE, "passage 'p5_c0' is already on line 1"),
         ("[" * 100_000, "not valid JSON"),
     ],
 )

@@ -194,6 +194,17 @@ def predictions(name, data_root):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def peer_rows(data_root):
+    """Qwen3-8B on 200 2WikiMultiHopQA questions, with F1 in SQuAD's form by their authors."""
+    path = data_root / "peer_predictions" / "2wikimqa_200_samples_from_blend__qwen3-8b.csv"
+    if not path.is_file():
+        pytest.skip(f"{path.name} not at hand")
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["question"]]
+    assert len(rows) == 200
+    return rows
+
+
 def means(scores):
     return tuple(
         sum(s.metrics[m] for s in scores) / len(scores)
@@ -235,14 +246,21 @@ def test_no_published_trace_is_degenerate_or_without_an_answer(data_root):
             assert set(found.reasons) <= {"repeated_query"}
 
 
+@pytest.mark.parametrize(
+    ("form", "figures"),
+    [("r1_searcher", (0.295, 0.3613, 0.325, 0.33)), ("squad", (0.295, 0.3624, 0.325, 0.33))],
+)
+def test_the_figures_of_a_peer_s_predictions_are_those_of_the_readme(form, figures, data_root):
+    rows = peer_rows(data_root)
+    found = [
+        sum(metric(r["response"], [r["gold"]], form) for r in rows) / len(rows)
+        for metric in (em, f1, cem_bag, cem_substring)
+    ]
+    assert found == pytest.approx(figures, abs=5e-5)
+
+
 def test_f1_equals_a_peer_evaluator_on_its_200_predictions(data_root):
-    """Qwen3-8B on 200 2WikiMultiHopQA questions, scored by their authors in SQuAD's form."""
-    path = data_root / "peer_predictions" / "2wikimqa_200_samples_from_blend__qwen3-8b.csv"
-    if not path.is_file():
-        pytest.skip(f"{path.name} not at hand")
-    with path.open(encoding="utf-8", newline="") as stream:
-        rows = [row for row in csv.DictReader(stream) if row["question"]]
-    assert len(rows) == 200
+    rows = peer_rows(data_root)
     ours = [f1(row["response"], [row["gold"]], "squad") for row in rows]
     assert ours == pytest.approx([float(row["f1"]) for row in rows], abs=1e-9)
     assert sum(ours) / 200 == pytest.approx(0.36237109, abs=1e-8)
