@@ -11,8 +11,8 @@ from harness.engines.scripted import ScriptedEngine
 from harness.errors import DataError, UsageError
 from harness.evaluate import Settings, evaluate
 from harness.jsonl import read_rows
-from harness.progress import Progress
 from harness.leaks import bare, find_leaks
+from harness.progress import Progress
 from harness.retrieval import open_retriever
 from harness.schema import Doc, Model, Passage, Rollout
 from harness.scoring.process import doc_to_row
@@ -29,11 +29,11 @@ OWN = [
 ]
 
 
-def played(tmp_path, data, task, **settings):
+def played(tmp_path, data, task, reply="<answer>France</answer>", **settings):
     return evaluate(
         Model("scripted", "scripted", tasks=(task,)),
-        Settings(out=tmp_path / "runs", data=data, policy="single_turn", **settings),
-        engine=ScriptedEngine({"": "<answer>France</answer>"}),
+        Settings(**{"out": tmp_path / "runs", "data": data, "policy": "naive", **settings}),
+        engine=ScriptedEngine({"": reply}),
         progress=Progress(quiet=True),
     )
 
@@ -133,6 +133,39 @@ def test_a_corpus_shows_its_passages_as_published(name, data_root):
             assert "   ".join(filter(None, (passage.title, passage.text))) == row["contents"]
         else:
             assert (passage.title, passage.text) == (row["title"], row["text"])
+
+
+@pytest.mark.data
+def test_retrieval_and_reading_are_told_apart_by_none_bm25_and_oracle(tmp_path, data_root):
+    recall = {}
+    for retriever in ("none", "bm25", "oracle"):
+        result = played(
+            tmp_path, data_root, "musique_ctx", policy="rag", retriever=retriever, limit=20
+        )
+        (records,) = result.records
+        assert (records.missing, len(records.docs)) == (0, 20)
+        recall[retriever] = sum(d.mean("support_recall") for d in records.docs) / 20
+    assert recall["none"] == 0
+    assert 0 < recall["bm25"] < 1
+    assert recall["oracle"] == 1
+
+
+@pytest.mark.data
+def test_the_oracle_is_refused_in_one_line_where_no_support_is_published(tmp_path, data_root):
+    with pytest.raises(UsageError, match="needs the gold passages"):
+        played(tmp_path, data_root, "hotpotqa", policy="rag", retriever="oracle", limit=1)
+
+
+@pytest.mark.data
+def test_the_default_policy_searches_and_its_searches_are_counted(tmp_path, data_root):
+    ask = "<|begin_of_query|> Lyon<|end_of_query|>"
+    result = played(tmp_path, data_root, "hotpotqa_ctx", ask, policy="", limit=2)
+    (records,) = result.records
+    for doc in records.docs:
+        (sample,) = doc.samples
+        assert sample.metrics["searches"] == 8
+        assert sample.metrics["em"] == 0
+        assert {"no_answer", "repeated_query"} <= set(sample.reasons)
 
 
 def test_the_sets_of_the_paper_name_no_supporting_passages():
