@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from harness.schema import Doc, Rollout, Score, Verdict
-from harness.scoring import answers, degenerate
+from harness.scoring import answers, degenerate, search
 from harness.scoring.normal import DEFAULT as FORM
 from harness.scoring.normal import Variant, variant
 from harness.scoring.text import THINK_TAGS
@@ -53,19 +53,11 @@ REASONS = (
     *degenerate.REASONS,
     "no_answer",
     "unclosed_answer",
-    "own_documents",
-    "repeated_query",
+    *search.REASONS,
 )
 """Every reason this scorer can give, in the order in which it gives them."""
 
 _UNUSABLE = frozenset({"repeated_output", "over_output"})
-_QUERIES = (
-    ("<|begin_of_query|>", "<|end_of_query|>"),
-    ("<search>", "</search>"),
-    ("<|begin_search_query|>", "<|end_search_query|>"),
-)
-_DOCUMENTS = ("<|begin_of_documents|>", "<information>", "<|begin_search_result|>")
-
 Pair = Callable[[str, str], float]
 
 
@@ -145,7 +137,7 @@ def score(
     answer = answers.extract(text, dialect)
     given = {
         *degenerate.reasons(text, rollout.finish, think_tags),
-        *_search_reasons(model_text(rollout)),
+        *search.search_reasons(rollout),
     }
     if answer is None:
         unclosed = answers.OPEN in text and answers.CLOSE not in text
@@ -177,13 +169,6 @@ MATCHES: dict[str, Callable[[str, Sequence[str], str], float]] = {
 """The metrics of an answer against its targets."""
 
 
-def model_text(rollout: Rollout) -> str:
-    """What the model wrote in all its turns, without what the environment put in."""
-    if not rollout.turns:
-        return rollout.answer
-    return "".join(turn.text for turn in rollout.turns if turn.kind == "model")
-
-
 def support_recall(doc: Doc, rollout: Rollout) -> float | None:
     """Share of a doc's supporting passages that the rollout was shown; None without any.
 
@@ -207,22 +192,3 @@ def support_recall(doc: Doc, rollout: Rollout) -> float | None:
 def _correct(verdict: Verdict) -> float | None:
     value = (verdict.values or {}).get("answer_correct")
     return None if value is None else float(value)
-
-
-def queries(text: str) -> list[str]:
-    """What a model asked for between the query tags of any dialect; case and white space folded."""
-    found: list[str] = []
-    for start, end in _QUERIES:
-        pieces = (piece.partition(end) for piece in text.split(start)[1:])
-        found += [" ".join(query.casefold().split()) for query, closed, _ in pieces if closed]
-    return found
-
-
-def _search_reasons(text: str) -> set[str]:
-    asked = queries(text)
-    found: set[str] = set()
-    if any(tag in text for tag in _DOCUMENTS):
-        found.add("own_documents")
-    if len(set(asked)) < len(asked):
-        found.add("repeated_query")
-    return found

@@ -13,7 +13,7 @@ from harness.schema import Doc, Passage, Rollout, Turn, Verdict
 from harness.scoring import task_scorer
 from harness.scoring.answers import extract
 from harness.scoring.normal import VARIANTS
-from harness.scoring.qa import MATCHES, REASONS, cem_bag, cem_substring, em, f1, queries, score
+from harness.scoring.qa import MATCHES, REASONS, cem_bag, cem_substring, em, f1, score
 from tests import strategies
 
 words = st.lists(
@@ -136,19 +136,17 @@ def test_an_infrastructure_failure_has_no_metric():
     assert score(doc("Paris"), rollout("", finish="error", error="lost"), ()).metrics == {}
 
 
-def test_a_model_that_writes_its_own_documents_or_asks_twice_is_told_from_the_environment():
+def test_what_went_wrong_while_searching_is_among_the_reasons():
     ask = "<|begin_of_query|>capital  France<|end_of_query|>"
     given = "<|begin_of_documents|>\n(1)x\n<|end_of_documents|>"
-    own = [Turn("model", ask), Turn("model", given)]
-    twice = [Turn("model", ask), Turn("environment", given), Turn("model", ask.upper().lower())]
     answer = "<answer>Paris</answer>"
+    own = [Turn("model", given + answer)]
+    asked = [Turn("model", ask), Turn("environment", given)]
     assert score(doc("Paris"), rollout(answer, own), ()).reasons == ("own_documents",)
+    twice = [*asked, *asked, Turn("model", answer)]
     assert score(doc("Paris"), rollout(answer, twice), ()).reasons == ("repeated_query",)
-
-
-def test_queries_are_read_in_every_dialect_and_an_open_one_is_none():
-    text = "<search>A  b</search><|begin_of_query|> c <|end_of_query|><search>never closed"
-    assert sorted(queries(text)) == ["a b", "c"]
+    over = score(doc("Paris"), rollout("I don't know.", [*asked, Turn("model", "x" + ask)]), ())
+    assert {"no_answer", "search_budget"} <= set(over.reasons)
 
 
 def test_support_recall_counts_the_passages_that_the_environment_named():
