@@ -63,7 +63,7 @@ def _none(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriev
     return NoRetrieval()
 
 
-def _google(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+def _google(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.web import Google, WebRetriever
 
     settings = {k: v for k, v in options.items() if k != "url"}
@@ -71,7 +71,7 @@ def _google(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, A
     return WebRetriever(api, **_known("google", WebRetriever, settings))
 
 
-def _searxng(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+def _searxng(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.web import SearXNG, WebRetriever
 
     settings = {k: v for k, v in options.items() if k != "url"}
@@ -79,7 +79,7 @@ def _searxng(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, 
     return WebRetriever(api, **_known("searxng", WebRetriever, settings))
 
 
-def _replay(corpus: Corpus, gold: Mapping[str, str] | None, options: dict[str, Any]) -> Retriever:
+def _replay(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.journal import Replay
 
     if "path" not in options:
