@@ -113,6 +113,19 @@ class RescoreArgs(Where):
 
 
 @dataclass
+class ImportArgs(Where):
+    """Import predictions that were made elsewhere into a run; no model is loaded."""
+
+    file: str = _key("", "JSONL with id and prediction, or lm-eval's samples_TASK_*.jsonl")
+    task: str = _key("", "the task that was asked: its docs, targets and scorer")
+    model: str = _key("", "what to call the model that was asked")
+    id: str = _key("id", "field of the doc's id")
+    answer: str = _key("prediction", "field of the text, or of a list of texts (repeats)")
+    partial: bool = _key(False, "allow docs without a prediction: the run is then incomplete")
+    data: str = _key("", f"root of outside data sets (default: ${paths.DATA_VARIABLE})")
+
+
+@dataclass
 class RunsArgs(Where):
     """List the stored runs."""
 
@@ -151,6 +164,7 @@ VERBS = {
     "compare": Verb(CompareArgs, "harness.commands:compare_command", gated=True),
     "freeze": Verb(FreezeArgs, "harness.commands:freeze_command"),
     "rescore": Verb(RescoreArgs, "harness.record_commands:rescore_command"),
+    "import": Verb(ImportArgs, "harness.record_commands:import_command"),
     "runs": Verb(RunsArgs, "harness.commands:runs_command"),
     "check": Verb(CheckArgs, "harness.commands:check_command"),
     "leaderboard": Verb(BoardArgs, "harness.commands:leaderboard_command"),

@@ -22,6 +22,9 @@ VARIABLE = ("weights", "engine", "template", "sampling", "policy", "retriever")
 HELD = ("version", "dataset", "prompt", "scorer")
 """Fields that always have to agree."""
 
+UNKNOWN = '{"unknown":'
+"""How a fingerprint begins of something that outside predictions do not tell."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -62,6 +65,13 @@ def parse_vary(text: str) -> tuple[str, ...]:
 
 def differing(candidate: RecordSet, baseline: RecordSet, vary: Sequence[str]) -> str:
     """Name the first held field in which two record sets differ, with both values; "" if none."""
+    unknown = [name for name in _unknown(candidate, baseline) if name not in vary]
+    if unknown:
+        every = dict.fromkeys((*vary, *unknown))
+        return (
+            f"{', '.join(unknown)} unknown: {_origin(candidate, baseline)} "
+            f"(vary={','.join(every)} to compare nonetheless)"
+        )
     for name in (*HELD, *VARIABLE):
         if name in vary:
             continue
@@ -77,6 +87,23 @@ def differing(candidate: RecordSet, baseline: RecordSet, vary: Sequence[str]) ->
             if other is not None and other.prompt_sha != doc.prompt_sha:
                 return f"prompt differs on doc '{doc.doc_id}', though every setting is the same"
     return ""
+
+
+def _unknown(*sets: RecordSet) -> list[str]:
+    """Fields of which outside predictions do not say what they were."""
+    imported = [s for s in sets if "imported" in s.info]
+    return [
+        name
+        for name in VARIABLE
+        if any(str(s.fingerprints.get(name)).startswith(UNKNOWN) for s in imported)
+    ]
+
+
+def _origin(*sets: RecordSet) -> str:
+    imported = [s for s in sets if "imported" in s.info]
+    return " and ".join(
+        f"{s.label} is imported from {s.info['imported']['file']}" for s in imported
+    )
 
 
 def _short(value: str, width: int = 60) -> str:
@@ -183,6 +210,9 @@ def _case(
     missing = None
     identical = _identical(pairs)
     notes: list[str] = [result.note] if result.note and not identical else []
+    unknown = _unknown(candidate, baseline)
+    if unknown:
+        notes.append(f"{', '.join(unknown)} unknown: {_origin(candidate, baseline)}")
     if len(whole) < len(pairs):
         unscored = len(pairs) - len(whole)
         notes.append(f"{unscored} docs are missing or unscored: bounded by best and worst case")

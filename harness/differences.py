@@ -47,7 +47,8 @@ class Agreement:
     Attributes:
         same: Samples with the same text and finish.
         total: Samples that both runs have.
-        greedy: Whether both runs decoded greedily: sampled texts need not agree.
+        greedy: Whether both runs decoded greedily: sampled texts need not agree. None where
+            outside predictions do not tell.
         first: In the candidate's order of docs; None if all agree.
     """
 
@@ -56,12 +57,12 @@ class Agreement:
     baseline: str
     same: int
     total: int
-    greedy: bool
+    greedy: bool | None
     first: Difference | None
 
     def __str__(self) -> str:
-        kind = "greedy" if self.greedy else "sampled"
-        line = f"{self.task}: {self.same} of {self.total} {kind} outputs identical"
+        kind = {True: "greedy ", False: "sampled ", None: ""}[self.greedy]
+        line = f"{self.task}: {self.same} of {self.total} {kind}outputs identical"
         if self.first is None:
             return line
         d = self.first
@@ -78,11 +79,13 @@ def agreement(candidate: RecordSet, baseline: RecordSet) -> Agreement:
     first: Difference | None = None
     for doc_id, ours, theirs in _pairs(candidate, baseline):
         total += 1
-        if (ours.output, ours.finish) == (theirs.output, theirs.finish):
+        ended = {ours.finish, theirs.finish}
+        if ours.output == theirs.output and (len(ended) == 1 or "unknown" in ended):
             same += 1
         elif first is None:
             first = difference(doc_id, ours, theirs)
-    greedy = _greedy(candidate) and _greedy(baseline)
+    kinds = {_greedy(candidate), _greedy(baseline)}
+    greedy = None if None in kinds else kinds == {True}
     return Agreement(
         candidate.task, candidate.label, baseline.label, same, total, greedy, first
     )  # fmt: skip
@@ -136,7 +139,10 @@ def _rest(sample: Sample, at: int) -> str:
     return printable(rest, _AFTER) + end
 
 
-def _greedy(records: RecordSet) -> bool:
-    """Whether the stored sampling has temperature 0; a reader without a model always has."""
+def _greedy(records: RecordSet) -> bool | None:
+    """Whether the stored sampling has temperature 0; a reader without a model always has.
+
+    None for outside predictions, which do not tell.
+    """
     sampling = json.loads(records.fingerprints.get("sampling") or "{}")
-    return not sampling.get("temperature")
+    return None if "unknown" in sampling else not sampling.get("temperature")

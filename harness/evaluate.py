@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from harness.engines.weights import resolve
 from harness.environment import environment
 from harness.errors import UsageError
 from harness.live import LiveRetrievers
-from harness.lm import HarnessLM, Outcome, TaskPlan
+from harness.lm import HarnessLM, Outcome, Player, TaskPlan
 from harness.progress import Progress
 from harness.records import RecordSet, from_store
 from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, SEARCHING, policy
@@ -154,7 +154,7 @@ def evaluate(
         )
     folder = run_folder(settings.out, model.name, run_id)
     live = LiveRetrievers(settings.retriever, settings.retriever_options, builder, folder)
-    plans = {t.name: _plan(t, model, settings, identity, live) for t in loaded}
+    plans = {t.name: plan_task(t, model, settings, identity, live) for t in loaded}
     if settings.fresh:
         _set_aside(folder)
     meta = {"run_id": run_id, "model": model.name, "identity": identity,
@@ -173,9 +173,6 @@ def _run(
     engine: Engine | None,
     progress: Progress,
 ) -> Result:
-    from lm_eval.evaluator import simple_evaluate
-
-    run_id = str(store.meta()["run_id"])
     opened: list[Engine] = []
 
     def open_driver() -> Driver:
@@ -189,10 +186,42 @@ def _run(
         window = settings.window or model.parallelism.get("requests") or DEFAULT_WINDOW
         return Driver(ready, window=window, seed=settings.seed)
 
-    store.begin({"tasks": [t.name for t in loaded], "limit": settings.limit,
-                 "environment": environment()})  # fmt: skip
+    try:
+        log = {"limit": settings.limit}
+        return play(store, model, manager, loaded, plans, open_driver, progress, log)
+    finally:
+        for one in opened:
+            one.close()
+
+
+def play(
+    store: Store,
+    model: Model,
+    manager: Any,
+    loaded: Sequence[LoadedTask],
+    plans: Mapping[str, TaskPlan],
+    open_player: Callable[[], Player],
+    progress: Progress,
+    log: Mapping[str, Any],
+) -> Result:
+    """Let lm-eval ask for every sample, and a player answer what the store does not hold.
+
+    Args:
+        store: The run, open for writing.
+        model: Names the run; its chat template says how prompts are rendered.
+        manager: lm-eval's task manager.
+        loaded: The tasks.
+        plans: Theirs, by name.
+        open_player: Called only if something is missing.
+        progress: Where to report.
+        log: What the run's log is to say of this invocation, beside tasks and environment.
+    """
+    from lm_eval.evaluator import simple_evaluate
+
+    run_id = str(store.meta()["run_id"])
+    store.begin({"tasks": [t.name for t in loaded], "environment": environment(), **log})
     chat = model.chat_template != PLAIN
-    lm = HarnessLM(store, plans, open_driver, progress, chat=chat)
+    lm = HarnessLM(store, plans, open_player, progress, chat=chat)
     status = "interrupted"
     try:
         progress.say(f"{model.name}: run {run_id}, {sum(t.selected for t in loaded)} docs")
@@ -209,8 +238,6 @@ def _run(
             records = tuple(from_store(store, t.name, t.selected) for t in loaded)
         status = "complete" if all(r.missing == 0 for r in records) else "incomplete"
     finally:
-        for one in opened:
-            one.close()
         store.end(status)
     return Result(
         run=store.folder,
@@ -286,13 +313,14 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
     }  # fmt: skip
 
 
-def _plan(
+def plan_task(
     loaded: LoadedTask,
     model: Model,
     settings: Settings,
     identity: Mapping[str, Any],
     live: LiveRetrievers,
 ) -> TaskPlan:
+    """How a task is played by a model, and what its run keeps of that."""
     task_policy = str(loaded.metadata.get("policy", "single_turn"))
     chosen = settings.policy or model.policy or task_policy
     if loaded.by_likelihood and not settings.policy:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from lm_eval.api.model import LM
 
@@ -24,7 +24,7 @@ from harness.rescore import score_again, scored_by
 from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE
 from harness.rollouts import identity as policy_identity
 from harness.rollouts import policy as find_policy
-from harness.rollouts.driver import Driver, Job
+from harness.rollouts.driver import Job, OnDone
 from harness.schema import (
     Message,
     PolicyConfig,
@@ -47,6 +47,7 @@ class TaskPlan:
         selected: Docs in this invocation's selection, `total` in the whole set.
         retriever: What the policy searches while it plays; its index is built at the first
             query, so a finished run builds none.
+        source: Hash of the file that outside predictions come from; "" for rollouts of our own.
     """
 
     name: str
@@ -59,6 +60,7 @@ class TaskPlan:
     selected: int
     total: int
     retriever: Retriever | None = None
+    source: str = ""
 
     @property
     def needs(self) -> str:
@@ -80,6 +82,20 @@ class Outcome:
     finished: set[str] = field(default_factory=set[str])
 
 
+class Player(Protocol):
+    """Answers jobs: the driver, or predictions that were made elsewhere.
+
+    Attributes:
+        gave_up: Why it stopped early; "" if it did not.
+    """
+
+    gave_up: str
+
+    def run(self, jobs: Iterable[Job], on_done: OnDone) -> None:
+        """Hand over a rollout for every job that can be answered; others stay missing."""
+        ...
+
+
 def request_key(messages: Sequence[Message], plan: TaskPlan, choices: Sequence[str] = ()) -> str:
     """Key of a sample besides doc and repeat: prompt, choices, sampling, policy, retriever."""
     parts: list[Any] = [
@@ -91,6 +107,8 @@ def request_key(messages: Sequence[Message], plan: TaskPlan, choices: Sequence[s
         parts.append(list(choices))
     if plan.retriever is not None:
         parts.append(plan.retriever.fingerprint)
+    if plan.source:
+        parts.append(plan.source)
     return codec.sha(parts)[:32]
 
 
@@ -124,7 +142,7 @@ class HarnessLM(LM):
         self,
         store: Store,
         plans: Mapping[str, TaskPlan],
-        open_driver: Callable[[], Driver],
+        open_driver: Callable[[], Player],
         progress: Progress,
         *,
         chat: bool = True,

@@ -1,10 +1,11 @@
-"""What the verbs do that work on records alone: rescore."""
+"""What the verbs do that work on records alone: rescore, import."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from harness.cli import RescoreArgs, one_line, split
+from harness.cli import ImportArgs, RescoreArgs, one_line, split
 from harness.errors import UsageError
 from harness.report.markdown import table
 from harness.rescore import Rescored, frozen_from, rescore
@@ -31,6 +32,37 @@ def rescore_command(args: RescoreArgs) -> int:
         print(f"incomplete: {unscored} samples are unscored; the same command asks again")
     print(f"rescored {sum(r.samples for r in results)} samples of {run}")
     return 3 if unscored else 0
+
+
+def import_command(args: ImportArgs) -> int:
+    """Import a file of predictions and print how it scores."""
+    for key in ("file", "task", "model"):
+        if not getattr(args, key):
+            raise UsageError("import needs file=, task= and model=")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # lm-eval's bars; read once, when it is imported
+    from harness.commands import print_results
+    from harness.importing import import_predictions
+
+    result = import_predictions(
+        Path(args.file).expanduser(),
+        args.task,
+        args.model,
+        id_field=args.id,
+        answer=args.answer,
+        partial=args.partial,
+        data=Path(args.data).expanduser() if args.data else None,
+        out=Path(args.out),
+        baselines=Path(args.baselines),
+    )
+    print_results(result.records)
+    (records,) = result.records
+    source = records.info["imported"]
+    print(
+        f"imported {result.outcome.played} samples into {result.run} (prompt: {source['prompt']})"
+    )
+    if records.missing:
+        print(f"incomplete: {records.missing} docs have no prediction")
+    return 0
 
 
 def print_rescored(results: tuple[Rescored, ...]) -> None:

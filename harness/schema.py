@@ -18,8 +18,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-Finish = Literal["stop", "length", "context", "error"]
-"""Why generation ended: end of turn or stop string, token budget, full context, infrastructure."""
+Finish = Literal["stop", "length", "context", "error", "unknown"]
+"""Why generation ended: end of turn or stop string, token budget, full context, infrastructure;
+unknown for outside predictions."""
 
 TurnKind = Literal["model", "environment", "summary"]
 
@@ -158,7 +159,7 @@ class Rollout:
         answer: The text that scoring reads (for a single turn: the whole raw output).
         choices: Log-likelihood of each choice in nats, in the task's order, for multiple choice.
         finish: Of the last model turn; "error" only for infrastructure.
-        prompt_tokens: Sum over model turns.
+        prompt_tokens: Sum over model turns; None where nobody counted.
         completion_tokens: Sum over model turns; None where no engine counted (a reader
             without a model, outside predictions).
         searches: Number of retrieval calls.
@@ -172,7 +173,7 @@ class Rollout:
     answer: str
     finish: Finish = "stop"
     choices: tuple[float, ...] | None = None
-    prompt_tokens: int = 0
+    prompt_tokens: int | None = 0
     completion_tokens: int | None = None
     searches: int = 0
     seconds: float = 0.0

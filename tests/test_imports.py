@@ -39,6 +39,7 @@ ALLOWED = {
     "progress": BASE,
     "environment": BASE,
     "rescore": BASE | {"store", "scoring", "catalog", "environment", "runs", "records"},
+    "predictions": BASE,
     "task_loader": BASE | {"catalog"},
     "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore", "leaks"},
     "live": BASE | {"retrieval", "task_loader", "runs"},

@@ -78,6 +78,8 @@ def _flags(records: RecordSet, unscored: Mapping[str, int]) -> tuple[str, ...]:
         flags.append(f"incomplete: {records.missing} docs missing")
     if records.selected < records.total:
         flags.append(f"{records.selected} of {records.total} docs")
+    if "imported" in records.info:
+        flags.append(f"imported from {records.info['imported']['file']}")
     off = records.info.get("off_protocol", ())
     if off:
         flags.append(f"off protocol: {', '.join(off)}")

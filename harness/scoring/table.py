@@ -45,13 +45,15 @@ class TaskScorer:
         if rollout.error is not None or rollout.finish == "error":
             return (), None
         verdicts = (self.judge(doc, rollout),) if self.judge else ()
-        score = self.score(doc, rollout, verdicts)
-        return verdicts, score if score.metrics else None
+        return verdicts, self.rescore(doc, rollout, verdicts)
 
     def rescore(self, doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> Score | None:
         """Score with verdicts that are already there."""
         score = self.score(doc, rollout, verdicts)
-        return score if score.metrics else None
+        metrics = dict(score.metrics)
+        if rollout.finish == "unknown":  # nobody can tell whether the text was cut off
+            metrics.pop("degenerate", None)
+        return Score(metrics, score.reasons) if metrics else None
 
 
 def task_scorer(name: str) -> TaskScorer:
