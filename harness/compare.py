@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness import paths
 from harness.errors import UsageError, nearest
-from harness.gates import Gates
+from harness.gates import Gates, load_gates
 from harness.records import DocSamples, RecordSet, doc_metric
 from harness.schema import Comparison
 from harness.stats import gate, paired, power
@@ -113,7 +114,7 @@ def _short(value: str, width: int = 60) -> str:
 def compare(
     candidates: Mapping[str, RecordSet],
     baselines: Mapping[str, RecordSet],
-    gates: Gates,
+    gates: Gates | None = None,
     vary: Sequence[str] = ("weights",),
 ) -> Gated:
     """Compare every task of a checkpoint with its baseline, metric by metric.
@@ -121,9 +122,10 @@ def compare(
     Args:
         candidates: By task.
         baselines: By task; a task that is missing here gets the verdict "no baseline".
-        gates: Rules of the profile.
+        gates: Rules of the profile; None takes those of baselines/gates.toml, profile "pr".
         vary: Fields that may differ.
     """
+    gates = gates or load_gates(paths.BASELINES, "pr")
     cases: list[gate.Case] = []
     drafts: list[Comparison] = []
     rules = [

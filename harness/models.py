@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness import paths
 from harness.errors import ConfigError, UsageError, nearest
 from harness.schema import Model
 
@@ -162,7 +163,9 @@ def at_endpoint(model: Model, endpoint: str = "", served: str = "") -> Model:
     return dataclasses.replace(model, engine="openai", flags=flags)
 
 
-def load_model(name: str, folder: Path, changes: Mapping[str, Any] | None = None) -> Model:
+def load_model(
+    name: str, folder: Path = paths.BASELINES, changes: Mapping[str, Any] | None = None
+) -> Model:
     """Return the model of a name, with command-line changes applied.
 
     Args:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import paths
 from harness.errors import NoBaselineError, StoreError, UsageError, nearest
 from harness.records import RecordSet, from_store, frozen_tasks, load_frozen
 from harness.store import Store, find_runs
@@ -79,8 +80,15 @@ def find_run(text: str, out: Path) -> Path:
     raise UsageError(f"no run '{text}' in {out}: {nearest(text, known)}")
 
 
-def load_run(text: str, out: Path, tasks: tuple[str, ...] = ()) -> dict[str, RecordSet]:
+def load_run(
+    text: str, out: Path = paths.RUNS, tasks: tuple[str, ...] = ()
+) -> dict[str, RecordSet]:
     """Record sets of a run, by task.
+
+    Args:
+        text: Run id, run folder, or model name (its newest run).
+        out: Folder of runs.
+        tasks: Only these; empty takes all.
 
     Raises:
         UsageError, StoreError: As for `find_run`; a task that the run has not.
