@@ -318,9 +318,17 @@ def plan_task(
     model: Model,
     settings: Settings,
     identity: Mapping[str, Any],
-    live: LiveRetrievers,
+    live: LiveRetrievers | None = None,
 ) -> TaskPlan:
-    """How a task is played by a model, and what its run keeps of that."""
+    """How a task is played by a model, and what its run keeps of that.
+
+    Args:
+        loaded: The task.
+        model: Who plays it.
+        settings: What the user changed.
+        identity: The run's.
+        live: Opens what a policy searches; None where nothing is played.
+    """
     task_policy = str(loaded.metadata.get("policy", "single_turn"))
     chosen = settings.policy or model.policy or task_policy
     if loaded.by_likelihood and not settings.policy:
@@ -345,7 +353,7 @@ def plan_task(
     shown = {} if chosen in MODEL_FREE else codec.sampling_to_json(sampling)
     if loaded.by_likelihood:
         shown = {"thinking": sampling.thinking}
-    retriever = live.open(loaded) if chosen in SEARCHING else None
+    retriever = live.open(loaded) if live and chosen in SEARCHING else None
     searched = {"retriever": retriever.fingerprint} if retriever else {}
     info = {
         "fingerprints": {
@@ -361,7 +369,7 @@ def plan_task(
         },
         "policy": chosen,
         "policy_options": options,
-        "retriever": live.name(loaded) if retriever else loaded.retriever,
+        "retriever": live.name(loaded) if live and retriever else loaded.retriever,
         "board": str(loaded.metadata.get("board", loaded.name)),
         "metric": str(loaded.metadata.get("metric", "")),
         **scorer_info(scorer),

@@ -22,7 +22,6 @@ from harness.catalog import catalog
 from harness.compare import UNKNOWN
 from harness.errors import DataError, UsageError, nearest
 from harness.evaluate import Result, Settings, plan_task, play, run_folder
-from harness.live import LiveRetrievers
 from harness.lm import TaskPlan
 from harness.models import load_model, model_names
 from harness.predictions import Prediction, Predictions, read_predictions
@@ -144,7 +143,7 @@ def _plan(loaded: LoadedTask, model: Model, source: Predictions, prompt: str) ->
     untold = UNKNOWN + json.dumps(f"imported from {source.path.name} sha256 {source.sha256}") + "}"
     identity: dict[str, Any] = dict.fromkeys(_NOT_TOLD, untold)
     model = dataclasses.replace(model, policy="", policy_options={})
-    plan = plan_task(loaded, model, settings, identity, LiveRetrievers("", {}, {}))
+    plan = plan_task(loaded, model, settings, identity)
     fingerprints = {**plan.info["fingerprints"], **dict.fromkeys(_NOT_TOLD, untold)}
     if prompt == "another":
         fingerprints["prompt"] = untold
