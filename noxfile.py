@@ -158,6 +158,7 @@ light("compare", "Compare two runs from stored records: -- model=A baseline=B va
 light("freeze", "Freeze a finished run as a baseline: -- run=ID as=NAME.")
 light("rescore", "Score and judge stored records again: -- run=ID judge=again|keep.")
 light("import", "Import outside predictions into a run: -- file=F.jsonl task=T model=NAME.")
+light("select", "Training sets by difficulty: -- run=ID tasks=NAME to=DIR.")
 light("runs", "List the stored runs.")
 light("check", "Verify stored runs and frozen baselines.")
 light("leaderboard", "Write the leaderboards again from stored records.")

@@ -126,6 +126,17 @@ class ImportArgs(Where):
 
 
 @dataclass
+class SelectArgs(Where):
+    """Write training sets by difficulty: rollouts of a run to the first right answer."""
+
+    run: str = _key("", "run id, run folder, or model name (its newest run)")
+    tasks: str = _key("", "one task of the run")
+    metric: str = _key("", "metric that says right (default: the task's main one)")
+    right: float = _key(1.0, "least value that counts as right")
+    to: str = _key("", "folder for easy, medium, difficult, unanswered, unfinished.jsonl")
+
+
+@dataclass
 class RunsArgs(Where):
     """List the stored runs."""
 
@@ -165,6 +176,7 @@ VERBS = {
     "freeze": Verb(FreezeArgs, "harness.commands:freeze_command"),
     "rescore": Verb(RescoreArgs, "harness.record_commands:rescore_command"),
     "import": Verb(ImportArgs, "harness.record_commands:import_command"),
+    "select": Verb(SelectArgs, "harness.record_commands:select_command"),
     "runs": Verb(RunsArgs, "harness.commands:runs_command"),
     "check": Verb(CheckArgs, "harness.commands:check_command"),
     "leaderboard": Verb(BoardArgs, "harness.commands:leaderboard_command"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from harness.cli import ImportArgs, RescoreArgs, one_line, split
+from harness.cli import ImportArgs, RescoreArgs, SelectArgs, one_line, split
+from harness.difficulty import DIFFICULT_ABOVE, place_all, write
 from harness.errors import UsageError
 from harness.report.markdown import table
 from harness.rescore import Rescored, frozen_from, rescore
 from harness.runs import find_run
+from harness.store import Store
 
 
 def rescore_command(args: RescoreArgs) -> int:
@@ -86,3 +88,24 @@ def print_rescored(results: tuple[Rescored, ...]) -> None:
 
 def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.4f}"
+
+
+def select_command(args: SelectArgs) -> int:
+    """Write a run's questions by the rollouts that they needed."""
+    if not args.run or not args.tasks or not args.to:
+        raise UsageError("select needs run=, tasks=ONE and to=DIR")
+    with Store.open(find_run(args.run, Path(args.out))) as store:
+        known = store.tasks()
+        metric = args.metric or (
+            str(known[args.tasks].info.get("metric", "")) if args.tasks in known else ""
+        )
+        placed = place_all(store, args.tasks, metric, args.right)
+        repeats = known[args.tasks].repeats
+    counts = write(placed, args.tasks, Path(args.to))
+    print(table([[name, str(n)] for name, n in counts.items()], ["level", "docs"]))
+    if counts["unanswered"] and repeats <= DIFFICULT_ABOVE:
+        print(f"note: unanswered after {repeats} repeats may still be medium: repeats=21 tells")
+    if counts["unfinished"]:
+        print("incomplete: unfinished docs lack a scored rollout; resume or rescore the run")
+    print(f"right = {metric} of at least {args.right:g}; written to {args.to}")
+    return 3 if counts["unfinished"] else 0

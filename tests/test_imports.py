@@ -35,6 +35,7 @@ ALLOWED = {
     "gates": BASE | {"models", "stats"},
     "compare": BASE | {"gates", "records", "stats"},
     "differences": BASE | {"records"},
+    "difficulty": BASE | {"store"},
     "runs": BASE | {"records", "store"},
     "progress": BASE,
     "environment": BASE,
