@@ -144,6 +144,13 @@ def evaluate(session: nox.Session) -> None:
     run(session, python, "-m", "harness", "eval", *session.posargs)
 
 
+@nox.session(default=False)
+def plan(session: nox.Session) -> None:
+    """What an evaluation will take and what its gate can decide: takes eval's arguments."""
+    python = install(session, *engines(session.posargs))
+    run(session, python, "-m", "harness", "plan", *session.posargs)
+
+
 def light(verb: str, text: str) -> None:
     """Define the session of a verb that loads no model."""
 

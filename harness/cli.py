@@ -86,6 +86,15 @@ class EvalArgs(Gate):
 
 
 @dataclass
+class PlanArgs(EvalArgs):
+    """Say what an evaluation will take and what its gate can decide, before it runs."""
+
+    calibrate: bool | None = _key(
+        None, "load the engine and measure it (default: weights under 2 GiB, never run here)"
+    )
+
+
+@dataclass
 class CompareArgs(Gate):
     """Compare two runs from stored records: no model is loaded."""
 
@@ -172,6 +181,7 @@ class Verb:
 
 VERBS = {
     "eval": Verb(EvalArgs, "harness.commands:evaluate_command", gated=True),
+    "plan": Verb(PlanArgs, "harness.plan:plan_command"),
     "compare": Verb(CompareArgs, "harness.commands:compare_command", gated=True),
     "freeze": Verb(FreezeArgs, "harness.commands:freeze_command"),
     "rescore": Verb(RescoreArgs, "harness.record_commands:rescore_command"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.audit import export, inspect
 from harness.catalog import catalog, expand
@@ -25,6 +26,7 @@ from harness.cli import (
 from harness.compare import Gated, Line, compare, differing, parse_vary, worst
 from harness.differences import Agreement, agreement
 from harness.errors import NoBaselineError, StoreError, UsageError
+from harness.forecast import decide
 from harness.gates import Gates, load_gates
 from harness.models import at_endpoint, load_model
 from harness.paths import TASKS
@@ -38,6 +40,9 @@ from harness.runs import board_sets, find_run, list_runs, load_baseline, load_ru
 from harness.schema import Comparison, Model
 from harness.store import Store, find_runs
 
+if TYPE_CHECKING:
+    from harness.evaluate import Prepared, Settings
+
 DEMO_MODELS = ("extractive", "SmolLM2-135M")
 DEMO_LIMIT = 32
 """Docs a task of the demo: under 4 minutes on 2 cores with the installation, MDE 42 points."""
@@ -49,48 +54,19 @@ DEMO_LIMIT = 32
 def evaluate_command(args: EvalArgs) -> int:
     """Evaluate one or more models, write the boards, gate each against its baseline."""
     baselines, out = Path(args.baselines), Path(args.out)
-    demo = not args.model
-    names = split(args.model) or DEMO_MODELS
-    limit = DEMO_LIMIT if demo and args.limit is None else args.limit
-    _check_ranges(args, limit)
     vary = parse_vary(args.vary)
     gates = load_gates(baselines, args.profile)
-    models = [_model(name, baselines, args) for name in names]
-    tasks = split(args.tasks)
-    entries = catalog(TASKS)
-    for model in models:
-        expand(tasks or model.tasks, entries)
-    if args.baseline:
-        load_baseline(args.baseline, out, baselines)  # unknown: say so before generating
-    os.environ.setdefault("TQDM_DISABLE", "1")  # lm-eval's bars; read once, when it is imported
-    from harness.evaluate import Settings, evaluate
+    models = models_of(args)
+    settings = settings_of(args)
+    from harness.evaluate import evaluate
 
-    settings = Settings(
-        tasks=tasks,
-        policy=args.policy,
-        policy_options=args.policy_options,
-        task_options=args.task_options,
-        retriever=args.retriever,
-        retriever_options=dict(args.retriever_options),
-        limit=limit,
-        repeats=args.repeats,
-        seed=args.seed,
-        sampling={
-            key: value
-            for key in ("temperature", "top_p", "top_k", "max_tokens", "thinking")
-            if (value := getattr(args, key)) is not None
-        },
-        window=args.window,
-        data=Path(args.data).expanduser() if args.data else None,
-        out=out,
-        fresh=args.fresh,
-    )
     gated: list[Gated] = []
     agreements: list[Agreement] = []
     incomplete: list[str] = []
     for model in models:
         progress = Progress()
-        result = evaluate(model, settings, progress=progress)
+        warn = partial(_warn, args, gates, progress)
+        result = evaluate(model, settings, progress=progress, announce=warn)
         print_results(result.records)
         parts = ", ".join(f"{name} {spent:.1f} s" for name, spent in progress.seconds.items())
         progress.say(f"{model.name}: {result.run} ({parts})")
@@ -101,7 +77,7 @@ def evaluate_command(args: EvalArgs) -> int:
                 f"({result.outcome.error or 'interrupted'}); the same command resumes"
             )
         sets = {r.task: r for r in result.records}
-        reference = _reference(model, args.baseline, gates, out, baselines, sets)
+        reference = reference_of(model, args.baseline, gates, out, baselines, sets)
         gated.append(compare(sets, reference, gates, vary))
         agreements += _agreements(sets, reference, vary)
     _write_boards(Path(args.boards), out, baselines, gates)
@@ -119,19 +95,80 @@ def _model(name: str, baselines: Path, args: EvalArgs) -> Model:
     return at_endpoint(load_model(name, baselines), args.endpoint, args.served)
 
 
+def models_of(args: EvalArgs) -> list[Model]:
+    """The models asked for, with tasks that exist; the demo's where none is named.
+
+    Raises:
+        UsageError: A model, a task or a baseline is unknown, or a number is out of range.
+    """
+    baselines = Path(args.baselines)
+    _check_ranges(args, args.limit)
+    models = [_model(name, baselines, args) for name in split(args.model) or DEMO_MODELS]
+    entries = catalog(TASKS)
+    for model in models:
+        expand(split(args.tasks) or model.tasks, entries)
+    if args.baseline:
+        load_baseline(args.baseline, Path(args.out), baselines)  # unknown: say so at once
+    return models
+
+
+def settings_of(args: EvalArgs) -> Settings:
+    """The settings that the arguments ask for."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # lm-eval's bars; read once, when it is imported
+    from harness.evaluate import Settings
+
+    return Settings(
+        tasks=split(args.tasks),
+        policy=args.policy,
+        policy_options=args.policy_options,
+        task_options=args.task_options,
+        retriever=args.retriever,
+        retriever_options=dict(args.retriever_options),
+        limit=DEMO_LIMIT if not args.model and args.limit is None else args.limit,
+        repeats=args.repeats,
+        seed=args.seed,
+        sampling={
+            key: value
+            for key in ("temperature", "top_p", "top_k", "max_tokens", "thinking")
+            if (value := getattr(args, key)) is not None
+        },
+        window=args.window,
+        data=Path(args.data).expanduser() if args.data else None,
+        out=Path(args.out),
+        fresh=args.fresh,
+    )
+
+
+def _warn(args: EvalArgs, gates: Gates, progress: Progress, prepared: Prepared) -> None:
+    """One line before generating: which gates these docs are too few for."""
+    out, baselines = Path(args.out), Path(args.baselines)
+    clusters = {t.name: t.clusters for t in prepared.loaded}
+    known = reference_of(prepared.model, args.baseline, gates, out, baselines, clusters)
+    few = [
+        f"{task} {rule.metric} ({100 * rule.margin:g} points, {len(labels)} docs)"
+        for task, labels in clusters.items()
+        for info in [prepared.plans[task].info]
+        for rule in gates.of(task, str(info["board"]), str(info["metric"]))
+        if rule.blocking
+        and decide(task, rule, labels, baseline=known.get(task), with_mde=False).undecidable
+    ]
+    if few:
+        progress.say(f"undecidable at this margin: {', '.join(few)}; see python -m harness plan")
+
+
 def _check_ranges(args: EvalArgs, limit: int | None) -> None:
     for key, value in (("limit", limit), ("repeats", args.repeats), ("window", args.window)):
         if value is not None and value < 1:
             raise UsageError(f"{key}={value}: must be 1 or more")
 
 
-def _reference(
+def reference_of(
     model: Model,
     baseline: str,
     gates: Gates,
     out: Path,
     baselines: Path,
-    candidates: Mapping[str, RecordSet],
+    tasks: Iterable[str],
 ) -> dict[str, RecordSet]:
     """Records to compare with: baseline=, else the parent's, else the model's own frozen ones."""
     if baseline:
@@ -141,7 +178,7 @@ def _reference(
     found: dict[str, RecordSet] = {}
     for name in names:
         if name and frozen_tasks(baselines / name):
-            for task in candidates:
+            for task in tasks:
                 if task not in found:
                     try:
                         found[task] = load_frozen(baselines / name, task)

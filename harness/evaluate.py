@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from harness.engines.weights import resolve
 from harness.environment import environment
 from harness.errors import UsageError
 from harness.live import LiveRetrievers
-from harness.lm import HarnessLM, Outcome, Player, TaskPlan
+from harness.lm import HarnessLM, Outcome, Player, Prompt, PromptLM, TaskPlan
 from harness.progress import Progress
 from harness.records import RecordSet, from_store
 from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, SEARCHING, policy
@@ -101,12 +102,33 @@ class Result:
         return all(r.missing == 0 for r in self.records)
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An evaluation with its tasks loaded and nothing played.
+
+    Attributes:
+        folder: Where the run is stored, or will be.
+        manager: lm-eval's TaskManager over the tasks.
+        plans: By task name.
+    """
+
+    model: Model
+    settings: Settings
+    identity: Mapping[str, Any]
+    run_id: str
+    folder: Path
+    manager: Any
+    loaded: tuple[LoadedTask, ...]
+    plans: Mapping[str, TaskPlan]
+
+
 def evaluate(
     model: Model,
     settings: Settings | None = None,
     *,
     engine: Engine | None = None,
     progress: Progress | None = None,
+    announce: Callable[[Prepared], None] | None = None,
 ) -> Result:
     """Evaluate a model on its tasks and keep every rollout.
 
@@ -117,6 +139,7 @@ def evaluate(
         settings: Defaults evaluate the card's tasks in full.
         engine: An opened engine to use instead of the card's (tests, notebooks).
         progress: Where to report; standard error by default.
+        announce: Called once the tasks are loaded, before anything is generated.
 
     Raises:
         UsageError, DataError, StoreError: The user's mistakes, before anything heavy is loaded.
@@ -124,6 +147,35 @@ def evaluate(
     """
     settings = settings or Settings()
     progress = progress or Progress()
+    prepared = prepare(model, settings, progress, lambda: run_identity(model, settings, engine))
+    if announce is not None:
+        announce(prepared)
+    if settings.fresh:
+        _set_aside(prepared.folder)
+    meta = {"run_id": prepared.run_id, "model": model.name, "identity": prepared.identity,
+            "card": dataclasses.asdict(model)}  # fmt: skip
+    with Store.create(prepared.folder, meta) as store:
+        return _run(store, prepared, engine, progress)
+
+
+def prepare(
+    model: Model,
+    settings: Settings,
+    progress: Progress,
+    identify: Callable[[], Mapping[str, Any]],
+) -> Prepared:
+    """Load the tasks of an evaluation and say how each is to be played.
+
+    Args:
+        model: As for `evaluate`.
+        settings: As for `evaluate`.
+        progress: As for `evaluate`.
+        identify: Gives the run's identity; called once names of tasks and policy are known to
+            be right, since it reads the weights.
+
+    Raises:
+        UsageError, DataError: As for `evaluate`.
+    """
     names = settings.tasks or model.tasks
     if not names:
         raise UsageError(f"model '{model.name}' names no tasks in its card: add tasks=NAME")
@@ -133,7 +185,7 @@ def evaluate(
         policy(
             settings.policy or model.policy or entries[name].metadata.get("policy", "single_turn")
         )
-    identity = run_identity(model, settings, engine)
+    identity = identify()
     run_id = codec.sha(identity)[:10]
     check_options(settings.task_options, [entries[t] for t in tasks])
     builder: dict[str, Any] = dict(settings.task_options)
@@ -154,25 +206,46 @@ def evaluate(
         )
     folder = run_folder(settings.out, model.name, run_id)
     live = LiveRetrievers(settings.retriever, settings.retriever_options, builder, folder)
-    plans = {t.name: plan_task(t, model, settings, identity, live) for t in loaded}
-    if settings.fresh:
-        _set_aside(folder)
-    meta = {"run_id": run_id, "model": model.name, "identity": identity,
-            "card": dataclasses.asdict(model)}  # fmt: skip
-    with Store.create(folder, meta) as store:
-        return _run(store, model, settings, manager, loaded, plans, engine, progress)
+    return Prepared(
+        model=model,
+        settings=settings,
+        identity=identity,
+        run_id=run_id,
+        folder=folder,
+        manager=manager,
+        loaded=tuple(loaded),
+        plans={t.name: plan_task(t, model, settings, identity, live) for t in loaded},
+    )
 
 
-def _run(
-    store: Store,
-    model: Model,
-    settings: Settings,
-    manager: Any,
-    loaded: Sequence[LoadedTask],
-    plans: Mapping[str, TaskPlan],
-    engine: Engine | None,
-    progress: Progress,
-) -> Result:
+def rendered(prepared: Prepared) -> dict[str, list[Prompt]]:
+    """Every prompt of an evaluation, in the nested order, by task; nothing is played."""
+    with tempfile.TemporaryDirectory() as scratch, Store.create(Path(scratch), {}) as store:
+        chat = prepared.model.chat_template != PLAIN
+        lm = PromptLM(store, prepared.plans, Progress(quiet=True), chat=chat)
+        _lm_eval(lm, prepared.model, prepared.manager, prepared.loaded, chat)
+        return lm.prompts
+
+
+def _lm_eval(
+    lm: HarnessLM, model: Model, manager: Any, loaded: Sequence[LoadedTask], chat: bool
+) -> Any:
+    from lm_eval.evaluator import simple_evaluate
+
+    return simple_evaluate(
+        model=lm,
+        model_args={"pretrained": model.name},
+        tasks=[t.task for t in loaded],
+        task_manager=manager,
+        bootstrap_iters=0,
+        log_samples=False,
+        apply_chat_template=chat,
+    )
+
+
+def _run(store: Store, prepared: Prepared, engine: Engine | None, progress: Progress) -> Result:
+    model, settings = prepared.model, prepared.settings
+    loaded, plans = prepared.loaded, prepared.plans
     opened: list[Engine] = []
 
     def open_driver() -> Driver:
@@ -183,12 +256,11 @@ def _run(
             opened.append(ready)
         if ready is not None:
             check_capabilities(model, ready, plans.values())
-        window = settings.window or model.parallelism.get("requests") or DEFAULT_WINDOW
-        return Driver(ready, window=window, seed=settings.seed)
+        return Driver(ready, window=window(prepared), seed=settings.seed)
 
     try:
         log = {"limit": settings.limit}
-        return play(store, model, manager, loaded, plans, open_driver, progress, log)
+        return play(store, model, prepared.manager, loaded, plans, open_driver, progress, log)
     finally:
         for one in opened:
             one.close()
@@ -216,29 +288,22 @@ def play(
         progress: Where to report.
         log: What the run's log is to say of this invocation, beside tasks and environment.
     """
-    from lm_eval.evaluator import simple_evaluate
-
     run_id = str(store.meta()["run_id"])
     store.begin({"tasks": [t.name for t in loaded], "environment": environment(), **log})
     chat = model.chat_template != PLAIN
     lm = HarnessLM(store, plans, open_player, progress, chat=chat)
     status = "interrupted"
     try:
-        progress.say(f"{model.name}: run {run_id}, {sum(t.selected for t in loaded)} docs")
-        results = simple_evaluate(
-            model=lm,
-            model_args={"pretrained": model.name},
-            tasks=[t.task for t in loaded],
-            task_manager=manager,
-            bootstrap_iters=0,
-            log_samples=False,
-            apply_chat_template=chat,
-        )
+        docs = sum(t.selected for t in loaded)
+        progress.say(f"{model.name}: run {run_id}, {docs} docs")
+        results = _lm_eval(lm, model, manager, loaded, chat)
         with progress.step("score", f"{model.name}: reading back the records"):
             records = tuple(from_store(store, t.name, t.selected) for t in loaded)
         status = "complete" if all(r.missing == 0 for r in records) else "incomplete"
     finally:
-        store.end(status)
+        played = {"samples": lm.outcome.played, "prompt_tokens": lm.outcome.prompt_tokens,
+                  "completion_tokens": lm.outcome.completion_tokens}  # fmt: skip
+        store.end(status, {"seconds": dict(progress.seconds), **played})
     return Result(
         run=store.folder,
         run_id=run_id,
@@ -247,6 +312,12 @@ def play(
         lm_eval=dict((results or {}).get("results", {})),
         seconds=dict(progress.seconds),
     )
+
+
+def window(prepared: Prepared) -> int:
+    """Rollouts in flight."""
+    asked = prepared.settings.window or prepared.model.parallelism.get("requests")
+    return asked or DEFAULT_WINDOW
 
 
 def check_capabilities(model: Model, engine: Engine, plans: Iterable[TaskPlan]) -> None:

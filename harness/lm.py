@@ -78,6 +78,8 @@ class Outcome:
     played: int = 0
     failed: int = 0
     rescored: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
     error: str = ""
     finished: set[str] = field(default_factory=set[str])
 
@@ -298,6 +300,8 @@ class HarnessLM(LM):
             job.task, job.request, rollout, verdicts, score, _scored_by(plan)
         )  # fmt: skip
         self.outcome.played += 1
+        self.outcome.prompt_tokens += rollout.prompt_tokens or 0
+        self.outcome.completion_tokens += rollout.completion_tokens or 0
         self._progress.sample(tokens=rollout.completion_tokens or 0)
 
     def _rescore(self, plan: TaskPlan) -> None:
@@ -336,3 +340,38 @@ class HarnessLM(LM):
 def _scored_by(plan: TaskPlan) -> str:
     """What a stored score depends on besides the rollout: scorer, judge and data set."""
     return scored_by(plan.scorer.fingerprint, str(plan.info["fingerprints"]["dataset"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A rendered prompt; `choices` are those of a multiple choice."""
+
+    stored: StoredDoc
+    choices: tuple[str, ...]
+
+
+class PromptLM(HarnessLM):
+    """Renders every prompt exactly as a run would, and plays none.
+
+    Args:
+        store: A scratch store.
+        plans: By task name.
+        progress: Not told of anything.
+        chat: As for `HarnessLM`.
+    """
+
+    def __init__(
+        self, store: Store, plans: Mapping[str, TaskPlan], progress: Progress, *, chat: bool
+    ) -> None:
+        super().__init__(store, plans, self._never, progress, chat=chat)
+        self.prompts: dict[str, list[Prompt]] = {}
+
+    @staticmethod
+    def _never() -> Player:
+        raise AssertionError("nothing is played here")
+
+    def _play(self, stored: Mapping[str, Mapping[str, StoredDoc]]) -> None:
+        for task, docs in stored.items():
+            self.prompts[task] = [
+                Prompt(doc, self._choices[task, doc_id]) for doc_id, doc in docs.items()
+            ]

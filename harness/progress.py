@@ -80,8 +80,8 @@ class Progress:
         if self._tokens:
             parts.append(f"{self._tokens / spent:.0f} tok/s")
         if self._new and left > 0 and not final:
-            parts.append(f"about {_clock(left * spent / self._new)} left")
-        parts.append(f"{_clock(spent)} so far" if not final else f"in {_clock(spent)}")
+            parts.append(f"about {clock(left * spent / self._new)} left")
+        parts.append(f"{clock(spent)} so far" if not final else f"in {clock(spent)}")
         line = "  " + ", ".join(parts)
         if self._live and not final:
             width = 24
@@ -97,7 +97,8 @@ class Progress:
             self._stream.write("\r\x1b[2K")
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Seconds, minutes or hours, for people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

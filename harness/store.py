@@ -205,12 +205,18 @@ class Store(StoredRun):
         self._invocation = int(cursor.lastrowid or 0)
         return self._invocation
 
-    def end(self, status: str) -> None:
-        """Close the current invocation with "complete", "incomplete", ..."""
+    def end(self, status: str, measured: Mapping[str, Any] | None = None) -> None:
+        """Close the current invocation with "complete", "incomplete", ...
+
+        Args:
+            status: How it ended.
+            measured: Seconds and tokens of what was played; `plan` reads them.
+        """
         with self._transaction() as db:
             db.execute(
-                "UPDATE invocations SET finished = ?, status = ? WHERE id = ?",
-                (now(), status, self._invocation),
+                "UPDATE invocations SET finished = ?, status = ?,"
+                " info = json_set(info, '$.measured', json(?)) WHERE id = ?",
+                (now(), status, codec.dumps(dict(measured or {})), self._invocation),
             )
 
     def put_task(

@@ -56,6 +56,14 @@ class LoadedTask:
     retriever: str
     by_likelihood: bool = False
 
+    @property
+    def clusters(self) -> list[str | None]:
+        """Cluster of each selected doc; None for docs without one."""
+        rows = self.task.dataset[self.task.config.test_split]
+        if "cluster" not in rows.column_names:
+            return [None] * len(rows)
+        return [None if c is None else str(c) for c in rows["cluster"]]
+
 
 def quiet_lm_eval() -> None:
     """Keep the libraries' logs off the terminal; ours are enough."""

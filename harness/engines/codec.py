@@ -10,8 +10,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from harness.engines.chat import PLAIN, plain_text, split_open_turn
-from harness.errors import UsageError
+from harness.engines.chat import PLAIN, plain_text, split_open_turn, template_text
+from harness.engines.weights import resolve
+from harness.errors import EngineError, UsageError, missing_dependency
 from harness.schema import Message, Model
 
 
@@ -100,3 +101,27 @@ class ChatCodec:
     def _encode(self, text: str) -> list[int]:
         bos = self.tokenizer.bos_token
         return self.encode(text, special=not (bos and text.startswith(bos)))
+
+
+def open_codec(model: Model) -> ChatCodec:
+    """The codec of a card's weights alone, for counting tokens: no model is loaded.
+
+    Raises:
+        UsageError: The weights are not on this machine, or transformers is not installed.
+        EngineError: They carry no tokenizer that transformers reads.
+    """
+    path = resolve(model)
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise missing_dependency("transformers", "hf", error) from error
+    where: dict[str, Any] = {"local_files_only": True}
+    folder = path
+    if path.suffix == ".gguf":
+        folder, where = path.parent, where | {"gguf_file": path.name}
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, **where)
+    except Exception as error:  # transformers has a dozen types for "no tokenizer here"
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise EngineError(f"{model.name}: {path} has no readable tokenizer ({reason})") from error
+    return ChatCodec(model, tokenizer, template_text(model))

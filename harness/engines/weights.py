@@ -274,19 +274,37 @@ def gguf_context_length(path: Path) -> int:
     Raises:
         EngineError: The file is no GGUF, or does not say.
     """
+    values, _ = gguf_header(path)
+    for key, value in values.items():
+        if key.endswith(".context_length"):
+            return int(str(value))
+    raise EngineError(f"{path} names no context length: set context_length on the card")
+
+
+def gguf_header(path: Path) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
+    """Read the metadata of a GGUF file (arrays as None) and the shapes of its tensors.
+
+    Raises:
+        EngineError: The file is no GGUF, or is cut off.
+    """
     try:
         with path.open("rb") as stream:
             if stream.read(4) != b"GGUF":
                 raise EngineError(f"{path} is not a GGUF file: it does not begin with 'GGUF'")
-            _version, _tensors, entries = struct.unpack("<IQQ", stream.read(20))
+            _version, tensors, entries = struct.unpack("<IQQ", stream.read(20))
+            values: dict[str, Any] = {}
             for _ in range(entries):
-                key = _gguf_value(stream, _GGUF_STRING)
-                value = _gguf_value(stream, struct.unpack("<I", stream.read(4))[0])
-                if str(key).endswith(".context_length"):
-                    return int(str(value))
+                key = str(_gguf_value(stream, _GGUF_STRING))
+                values[key] = _gguf_value(stream, struct.unpack("<I", stream.read(4))[0])
+            shapes: list[tuple[int, ...]] = []
+            for _ in range(tensors):
+                _gguf_value(stream, _GGUF_STRING)
+                (rank,) = struct.unpack("<I", stream.read(4))
+                shapes.append(struct.unpack(f"<{rank}Q", stream.read(8 * rank)))
+                stream.seek(12, os.SEEK_CUR)  # type and offset
     except (struct.error, KeyError, UnicodeDecodeError, OSError, ValueError) as error:
         raise EngineError(f"cannot read the GGUF header of {path}: {error}") from error
-    raise EngineError(f"{path} names no context length: set context_length on the card")
+    return values, shapes
 
 
 def _gguf_value(stream: BinaryIO, kind: int) -> Any:

@@ -1,0 +1,386 @@
+"""The `plan` verb: tokens, time, memory and what the gate can decide, before a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli import PlanArgs
+from harness.commands import models_of, reference_of, settings_of
+from harness.engines import open_engine
+from harness.engines.codec import ChatCodec, open_codec
+from harness.engines.size import Size, size_of
+from harness.environment import environment
+from harness.errors import EngineError, StoreError, UsageError
+from harness.forecast import (
+    Decision,
+    Length,
+    Rate,
+    calibrate,
+    decide,
+    expected_length,
+    guess_tokens,
+    stored_rate,
+)
+from harness.gates import Gates, load_gates
+from harness.models import load_model
+from harness.progress import Progress, clock
+from harness.records import RecordSet
+from harness.report.cells import escape, number, table
+from harness.runs import board_sets
+from harness.schema import Engine, Message, Model
+from harness.stored import StoredRun
+
+if TYPE_CHECKING:
+    from harness.evaluate import Prepared, Settings
+    from harness.lm import Prompt, TaskPlan
+
+LOCAL = ("hf", "llamacpp")
+CALIBRATED_BELOW = 2 << 30
+"""Bytes of weights up to which an engine is loaded for a measurement unless told otherwise."""
+
+COUNTED = 64
+"""Prompts a task that are tokenised; the others count as their mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskForecast:
+    """What one task of a run still asks for; token counts are totals over what is left."""
+
+    name: str
+    docs: int
+    left: int
+    prompt_tokens: float
+    new_tokens: float
+    most: int
+    longest: int
+    length: Length | None
+
+
+def plan_command(args: PlanArgs) -> int:
+    """Print, for each model, what the evaluation will take and what it can show."""
+    gates = load_gates(Path(args.baselines), args.profile)
+    models = models_of(args)
+    settings = settings_of(args)
+    total = 0.0
+    known = True
+    for model in models:
+        seconds = _plan_model(args, model, settings, gates)
+        known = known and seconds is not None
+        total += seconds or 0.0
+    if len(models) > 1:
+        print(f"\nin all: {'about' if known else 'unknown, above'} {clock(total)}")
+    return 0
+
+
+def _plan_model(args: PlanArgs, model: Model, settings: Settings, gates: Gates) -> float | None:
+    from harness.evaluate import prepare, rendered, run_identity, window
+
+    progress = Progress(quiet=True)
+    notes: list[str] = []
+
+    def identify() -> Mapping[str, object]:
+        try:
+            return run_identity(model, settings)
+        except (UsageError, EngineError) as error:
+            notes.append(f"weights out of reach: {error}")
+            return run_identity(replace(model, engine="none"), settings)
+
+    prepared = prepare(model, settings, progress, identify)
+    started = time.perf_counter()
+    prompts = rendered(prepared)
+    rendering = time.perf_counter() - started
+    left = _left(prepared, prompts)
+    plays = any(p.needs for p in prepared.plans.values())
+    size = None if notes or not plays else _size(model, notes)
+    rate = None
+    if plays and not notes:
+        rate = stored_rate(settings.out, prepared.identity, environment()["hardware"])
+    engine = None
+    todo = any(left.values())
+    wanted = args.calibrate
+    if wanted is None:
+        wanted = rate is None and size is not None and size.weights <= CALIBRATED_BELOW
+    try:
+        if plays and todo and wanted and not notes and model.engine in LOCAL:
+            started = time.perf_counter()
+            engine = _open(model, notes)
+            if engine is not None:
+                loading = time.perf_counter() - started
+                messages, plan = _sample(prepared, prompts)
+                rate = calibrate(engine, messages, plan.sampling, window(prepared))
+                rate = replace(rate, load=loading)
+        count = _counter(model, engine, bool(notes), plays, notes)
+        sets = board_sets(settings.out, Path(args.baselines))
+        names = _lineage(model, Path(args.baselines))
+        tasks = [_task(prepared.plans[t], prompts[t], left[t], names, sets, count) for t in prompts]
+    finally:
+        if engine is not None:
+            engine.close()
+    overhead = progress.seconds.get("tasks", 0.0) + rendering
+    seconds = _print_cost(prepared, tasks, rate, size, overhead, plays, window(prepared))
+    if plays:
+        print(f"prompt tokens: counted by {count.source}")
+    for note in dict.fromkeys(notes):
+        print(f"note: {note}")
+    _print_gate(args, prepared, prompts, gates)
+    return seconds
+
+
+# --- what is left to play ---------------------------------------------------------------------
+
+
+def _left(prepared: Prepared, prompts: Mapping[str, Sequence[Prompt]]) -> dict[str, int]:
+    """Samples that the run's store does not hold yet, by task."""
+    want = {task: len(asked) * prepared.plans[task].repeats for task, asked in prompts.items()}
+    if prepared.settings.fresh:
+        return want
+    try:
+        with StoredRun.open(prepared.folder) as run:
+            for task, asked in prompts.items():
+                if task not in run.tasks():
+                    continue
+                requests = {d.doc.id: d.request for d in run.docs(task)}
+                ours = {p.stored.doc.id: p.stored.request for p in asked}
+                want[task] -= sum(
+                    repeat < prepared.plans[task].repeats
+                    and doc_id in ours
+                    and requests.get(doc_id) == ours[doc_id]
+                    for doc_id, repeat in run.finished(task)
+                )
+    except StoreError:
+        pass  # no run yet; one that cannot be read is named by eval and by check
+    return want
+
+
+def _lineage(model: Model, baselines: Path) -> list[str]:
+    """The checkpoint, its parent, and so on."""
+    names = [model.name]
+    parent = model.parent
+    while parent and parent not in names:
+        names.append(parent)
+        try:
+            parent = load_model(parent, baselines).parent
+        except UsageError:
+            break
+    return names
+
+
+# --- tokens -----------------------------------------------------------------------------------
+
+
+class _Counter:
+    """Counts prompt tokens with whatever is at hand."""
+
+    def __init__(self, codec: ChatCodec | Engine | None, source: str) -> None:
+        self._codec = codec
+        self.source = source
+
+    def __call__(self, prompt: Prompt, thinking: bool | None) -> int:
+        messages: list[Message] = list(prompt.stored.messages)
+        if self._codec is None:
+            return guess_tokens("\n".join(m.content for m in messages))
+        return len(self._codec.render(messages, thinking))  # the choices of a doc share it
+
+
+def _counter(
+    model: Model, engine: Engine | None, unreachable: bool, plays: bool, notes: list[str]
+) -> _Counter:
+    if engine is not None:
+        return _Counter(engine, "the model's tokenizer")
+    if plays and not unreachable and model.engine not in ("openai", "scripted"):
+        try:
+            return _Counter(open_codec(model), "the model's tokenizer")
+        except (UsageError, EngineError) as error:
+            notes.append(str(error))
+    return _Counter(None, "the number of characters (no tokenizer at hand): a rough figure")
+
+
+def _task(
+    plan: TaskPlan,
+    prompts: Sequence[Prompt],
+    left: int,
+    names: Sequence[str],
+    sets: Sequence[RecordSet],
+    count: _Counter,
+) -> TaskForecast:
+    if not plan.needs or not prompts:
+        return TaskForecast(plan.name, len(prompts), left, 0, 0, 0, 0, None)
+    counted = [count(p, plan.sampling.thinking) for p in prompts[:COUNTED]]
+    most = plan.sampling.max_tokens if plan.needs == "generate" else 0
+    length = expected_length(plan.name, plan.policy, names, sets) if most else None
+    each = min(length.mean, most) if length else most
+    return TaskForecast(
+        name=plan.name,
+        docs=len(prompts),
+        left=left,
+        prompt_tokens=left * sum(counted) / len(counted),
+        new_tokens=left * each,
+        most=most,
+        longest=max(counted),
+        length=length,
+    )
+
+
+# --- time and memory --------------------------------------------------------------------------
+
+
+def _size(model: Model, notes: list[str]) -> Size | None:
+    if model.engine in ("openai", "scripted"):
+        return None
+    try:
+        return size_of(model)
+    except (UsageError, EngineError) as error:
+        notes.append(str(error))
+        return None
+
+
+def _open(model: Model, notes: list[str]) -> Engine | None:
+    try:
+        return open_engine(model)
+    except (UsageError, EngineError) as error:
+        notes.append(f"not calibrated: {error}")
+        return None
+
+
+def _sample(
+    prepared: Prepared, prompts: Mapping[str, Sequence[Prompt]]
+) -> tuple[list[tuple[Message, ...]], TaskPlan]:
+    """Some prompts of every task that asks the model, and how one of them is sampled."""
+    asked = [t for t in prompts if prepared.plans[t].needs and prompts[t]]
+    return (
+        [p.stored.messages for t in asked for p in prompts[t][:16]],
+        prepared.plans[asked[0]],
+    )
+
+
+def _print_cost(
+    prepared: Prepared,
+    tasks: Sequence[TaskForecast],
+    rate: Rate | None,
+    size: Size | None,
+    overhead: float,
+    plays: bool,
+    window: int,
+) -> float | None:
+    """Print tokens, time and memory; return the expected seconds, None where unknown."""
+    model = prepared.model
+    left = sum(t.left for t in tasks)
+    asked = sum(t.docs * prepared.plans[t.name].repeats for t in tasks)
+    print(f"\n{model.name}: {left} samples to play, {asked - left} stored ({prepared.folder})\n")
+    head = ["task", "docs", "to play", "prompt tokens", "new tokens", "most a sample", "seconds"]
+    body = [
+        [
+            escape(t.name),
+            str(t.docs),
+            str(t.left),
+            f"{t.prompt_tokens:,.0f}",
+            ("" if t.length or not t.most else "at most ") + f"{t.new_tokens:,.0f}",
+            str(t.most),
+            f"{rate.seconds(t.prompt_tokens, t.new_tokens):.0f}" if rate else "",
+        ]
+        for t in tasks
+    ]
+    print(table(body, head))
+    print()
+    if not plays or not left:
+        why = "no model is asked" if not plays else "everything is stored"
+        print(f"time: about {clock(overhead)} ({why})")
+        return overhead
+    for source in dict.fromkeys(t.length.source for t in tasks if t.length):
+        print(f"new tokens: mean of the records of {source}")
+    if any(t.most and not t.length for t in tasks):
+        print("new tokens: no records tell the length; the limit is taken, an upper bound")
+    if any(p.policy != "single_turn" and p.needs == "generate" for p in prepared.plans.values()):
+        print("tokens: of the first turn; a policy that asks again takes more")
+    seconds = None
+    if rate is None:
+        print("time: unknown (no earlier run of this model here; calibrate=true measures one)")
+    else:
+        playing = sum(rate.seconds(t.prompt_tokens, t.new_tokens) for t in tasks)
+        seconds = overhead + (rate.load or 0.0) + playing
+        print(
+            f"time: about {clock(seconds)} = prepare {clock(overhead)} + load "
+            f"{clock(rate.load or 0.0)} + generate {clock(playing)} (from {rate.source}: "
+            f"{rate.prefill:.0f} prompt tokens/s, {rate.decode:.0f} new tokens/s)"
+        )
+    if size is None:
+        print("memory: unknown")
+    else:
+        longest = max(t.longest + t.most for t in tasks)
+        context = model.context_length or size.context_length or longest
+        reserved = context if model.engine == "llamacpp" else min(longest, context)
+        cache = size.per_token * reserved * window
+        print(
+            f"memory: about {_gib(size.weights + cache)} = weights {_gib(size.weights)} + KV cache "
+            f"{_gib(cache)} ({window} rollouts in flight of up to {reserved} tokens), and the "
+            "engine's own"
+        )
+    return seconds
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:.2f} GiB"
+
+
+# --- the gate ---------------------------------------------------------------------------------
+
+
+def _print_gate(
+    args: PlanArgs, prepared: Prepared, prompts: Mapping[str, Sequence[Prompt]], gates: Gates
+) -> None:
+    baselines = Path(args.baselines)
+    reference = reference_of(
+        prepared.model, args.baseline, gates, prepared.settings.out, baselines, prompts
+    )
+    rules = [
+        (task, rule)
+        for task in prompts
+        for rule in gates.of(
+            task,
+            str(prepared.plans[task].info["board"]),
+            str(prepared.plans[task].info["metric"]),
+        )
+    ]
+    tests = max(1, sum(rule.blocking for _, rule in rules))
+    found = [
+        decide(
+            task,
+            rule,
+            [p.stored.doc.cluster for p in prompts[task]],
+            baseline=reference.get(task),
+            repeats=prepared.plans[task].repeats,
+            tests=tests,
+        )
+        for task, rule in rules
+    ]
+    if not found:
+        return
+    head = ["task", "metric", "margin", "docs", "clusters", "correlation", "MDE", "can it decide?"]
+    print()
+    print(table([_row(d) for d in found], head))
+    print(
+        "\nMDE: smallest drop that this gate calls a regression 4 times in 5. Assumed: 10% of docs "
+        f"differ though nothing changed; correlation within a cluster "
+        f"{number(0.2)} unless a baseline's records give one (*)."
+    )
+    bare = [task for task in prompts if task not in reference]
+    if bare:
+        print(f"note: nothing is stored to compare with for {', '.join(bare)}")
+
+
+def _row(d: Decision) -> list[str]:
+    icc = "" if d.correlation is None else number(d.correlation) + ("*" if d.observed else "")
+    return [
+        escape(d.task),
+        d.rule.metric + ("" if d.rule.blocking else " (not blocking)"),
+        f"{d.rule.margin:g}",
+        str(d.n),
+        str(d.clusters),
+        icc,
+        "none" if d.mde is None else f"{d.mde:.3f}",
+        d.note,
+    ]
