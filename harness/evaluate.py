@@ -331,7 +331,7 @@ def check_capabilities(model: Model, engine: Engine, plans: Iterable[TaskPlan]) 
             others = " or ".join(f"engine={name}" for name in CAN.get(plan.needs, ()))
             raise UsageError(
                 f"task '{plan.name}' needs {plan.needs}, which engine '{model.engine}' does not "
-                f"offer: use {others}, or another task"
+                f"offer: use {others}, or another task or policy"
             )
 
 

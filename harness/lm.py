@@ -21,7 +21,7 @@ from harness.errors import UsageError
 from harness.leaks import IN_PROMPT, find_leaks
 from harness.progress import Progress
 from harness.rescore import score_again, scored_by
-from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE
+from harness.rollouts import BY_LIKELIHOOD, CONTINUING, MODEL_FREE
 from harness.rollouts import identity as policy_identity
 from harness.rollouts import policy as find_policy
 from harness.rollouts.driver import Job, OnDone
@@ -67,7 +67,9 @@ class TaskPlan:
         """Engine capability without which the task cannot be played; "" for a bare reader."""
         if self.policy in MODEL_FREE:
             return ""
-        return "loglikelihood" if self.policy in BY_LIKELIHOOD else "generate"
+        if self.policy in BY_LIKELIHOOD:
+            return "loglikelihood"
+        return "continue" if self.policy in CONTINUING else "generate"
 
 
 @dataclass(slots=True)

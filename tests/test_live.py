@@ -87,6 +87,22 @@ def test_a_wrong_option_is_found_before_anything_is_played(tmp_path):
         run(tmp_path, policy_options={"max_serches": 3})
 
 
+def test_an_engine_that_cannot_go_on_in_a_turn_is_refused_before_a_sample_is_played(
+    tmp_path, monkeypatch
+):
+    made = ScriptedEngine.__init__
+
+    def without(self, *args, **settings):
+        made(self, *args, **settings)
+        self.capabilities -= {"continue"}
+
+    monkeypatch.setattr(ScriptedEngine, "__init__", without)
+    with pytest.raises(UsageError, match="needs continue"):
+        run(tmp_path)
+    result, _ = run(tmp_path, policy="naive")
+    assert result.complete
+
+
 # --- recorded and replayed --------------------------------------------------------------------
 
 

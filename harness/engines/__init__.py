@@ -26,6 +26,7 @@ ENGINES: dict[str, tuple[str, str, str]] = {
 
 CAN = {
     "generate": tuple(ENGINES),
+    "continue": ("hf", "vllm", "llamacpp", "openai (served by vLLM or llama.cpp)"),
     "loglikelihood": ("hf", "vllm", "openai (served by vLLM)"),
 }
 """Capability -> engines to name where another one lacks it."""

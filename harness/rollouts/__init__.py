@@ -38,6 +38,9 @@ BY_LIKELIHOOD = frozenset({"choice"})
 SEARCHING = frozenset({"search", "search_o1", "rag", "iter_retgen", "self_ask", "ircot"})
 """Policies that search while they play: they need a live retriever."""
 
+CONTINUING = frozenset({"search", "search_o1", "self_ask", "ircot"})
+"""Policies that go on in the middle of what the model says: the engine must be able to."""
+
 
 def policy(name: str) -> Policy:
     """Return a policy by name.
