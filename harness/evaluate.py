@@ -29,7 +29,7 @@ from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, SEARCHING, policy
 from harness.rollouts import identity as policy_identity
 from harness.rollouts.driver import Driver
 from harness.schema import Engine, Model, Sampling
-from harness.scoring import task_scorer
+from harness.scoring import TaskScorer, task_scorer
 from harness.scoring.table import scorer_info
 from harness.store import Store
 from harness.task_loader import LoadedTask, effective_sampling, load_tasks, task_manager
@@ -57,6 +57,7 @@ class Settings:
         data: Root of outside data sets; None takes CHECKRAIL_DATA.
         out: Folder of runs.
         tasks_folder: Folder of tasks.
+        unsafe_code: Run programs that a model wrote without a sandbox where there is none.
         fresh: Start over, keeping the old run beside the new one.
     """
 
@@ -74,6 +75,7 @@ class Settings:
     data: Path | None = None
     out: Path = paths.RUNS
     tasks_folder: Path = paths.TASKS
+    unsafe_code: bool = False
     fresh: bool = False
 
 
@@ -185,6 +187,9 @@ def prepare(
         policy(
             settings.policy or model.policy or entries[name].metadata.get("policy", "single_turn")
         )
+        scorer = _scorer(entries[name].metadata, settings)
+        if scorer.prepare is not None:
+            scorer.prepare()
     identity = identify()
     run_id = codec.sha(identity)[:10]
     check_options(settings.task_options, [entries[t] for t in tasks])
@@ -384,6 +389,11 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
     }  # fmt: skip
 
 
+def _scorer(metadata: Mapping[str, Any], settings: Settings) -> TaskScorer:
+    """The task's scorer as this invocation wants it."""
+    return task_scorer(str(metadata.get("scorer", "")), unsafe_code=settings.unsafe_code)
+
+
 def plan_task(
     loaded: LoadedTask,
     model: Model,
@@ -420,7 +430,8 @@ def plan_task(
     if settings.repeats is not None and settings.repeats != int(loaded.metadata.get("repeats", 1)):
         off.append("repeats")
     off += [o for o in settings.task_options if o in loaded.metadata.get("options", ())]
-    scorer = task_scorer(str(loaded.metadata.get("scorer", "")))
+    scorer = _scorer(loaded.metadata, settings)
+    pass_at = [k for k in loaded.metadata.get("pass_at", ()) if 1 < k <= loaded.repeats]
     shown = {} if chosen in MODEL_FREE else codec.sampling_to_json(sampling)
     if loaded.by_likelihood:
         shown = {"thinking": sampling.thinking}
@@ -443,8 +454,12 @@ def plan_task(
         "retriever": live.name(loaded) if live and retriever else loaded.retriever,
         "board": str(loaded.metadata.get("board", loaded.name)),
         "metric": str(loaded.metadata.get("metric", "")),
-        **scorer_info(scorer),
+        **scorer_info(scorer, pass_at),
         "off_protocol": sorted(off),
+        "pass_at": pass_at,
+        "flags": ["programs ran without a sandbox (unsafe_code=true)"]
+        if scorer.slow and settings.unsafe_code
+        else [],
         "parent": model.parent,
         "note": model.note,
     }

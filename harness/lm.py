@@ -18,6 +18,7 @@ from lm_eval.api.model import LM
 
 from harness import codec
 from harness.errors import UsageError
+from harness.judging import Judging
 from harness.leaks import IN_PROMPT, find_leaks
 from harness.progress import Progress
 from harness.rescore import score_again, scored_by
@@ -31,6 +32,7 @@ from harness.schema import (
     Retriever,
     Rollout,
     Sampling,
+    Score,
 )
 from harness.scoring import TaskScorer
 from harness.scoring.process import RolloutLikelihood, RolloutText, doc_from_row
@@ -158,6 +160,7 @@ class HarnessLM(LM):
         self._open_driver = open_driver
         self._progress = progress
         self._choices: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._judging = Judging()
         self.outcome = Outcome()
 
     @property
@@ -177,8 +180,7 @@ class HarnessLM(LM):
 
     def generate_until(self, requests: list[Any]) -> list[str]:
         """Return one RolloutText per request, in order; repeats arrive as one object n times."""
-        rollouts = self._rollouts(requests)
-        return [RolloutText(r.answer, r) for r in rollouts]
+        return [RolloutText(r.answer, r, score) for r, score in self._rollouts(requests)]
 
     def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
         """Return one RolloutLikelihood per request, in order.
@@ -192,7 +194,7 @@ class HarnessLM(LM):
             UsageError: The choices of a doc have different prompts.
         """
         made: list[tuple[float, bool]] = []
-        for request, rollout in zip(requests, self._rollouts(requests), strict=True):
+        for request, (rollout, _) in zip(requests, self._rollouts(requests), strict=True):
             totals = rollout.choices or ()
             index = int(request.idx)
             value = totals[index] if index < len(totals) else math.nan
@@ -204,8 +206,11 @@ class HarnessLM(LM):
         """Not offered: no task here measures perplexity."""
         raise UsageError("perplexity tasks are not supported; use a generative task")
 
-    def _rollouts(self, requests: Sequence[Any]) -> list[Rollout]:
-        """The rollout of each request, played or read from the store."""
+    def _rollouts(self, requests: Sequence[Any]) -> list[tuple[Rollout, Score]]:
+        """The rollout of each request with its score, played or read from the store.
+
+        A score is empty where nothing could be scored.
+        """
         keys: list[tuple[str, str, int]] = []
         asked: dict[str, dict[str, dict[int, Any]]] = {}  # task -> doc -> index -> request
         seen: Counter[tuple[str, str, int]] = Counter()
@@ -268,7 +273,11 @@ class HarnessLM(LM):
         if count:
             driver = self._open_driver()
             with self._progress.samples(total, done=total - count):
-                driver.run(self._jobs(missing), self._on_done)
+                try:
+                    driver.run(self._jobs(missing), self._on_done)
+                    self._put_judged(wait=True)
+                finally:
+                    self._judging.close()
             self.outcome.error = self.outcome.error or driver.gave_up
         for task in stored:
             plan = self._plans[task]
@@ -297,14 +306,28 @@ class HarnessLM(LM):
             self._progress.sample(failed=True)
             return
         plan = self._plans[job.task]
-        verdicts, score = plan.scorer.judge_and_score(job.doc, rollout)
-        self._store.put_sample(
-            job.task, job.request, rollout, verdicts, score, _scored_by(plan)
-        )  # fmt: skip
+        if plan.scorer.slow:
+            self._store.put_sample(job.task, job.request, rollout, (), None, "")
+            self._judging.submit(job, rollout, plan.scorer)
+            self._put_judged()
+        else:
+            verdicts, score = plan.scorer.judge_and_score(job.doc, rollout)
+            self._store.put_sample(
+                job.task, job.request, rollout, verdicts, score, _scored_by(plan)
+            )  # fmt: skip
         self.outcome.played += 1
         self.outcome.prompt_tokens += rollout.prompt_tokens or 0
         self.outcome.completion_tokens += rollout.completion_tokens or 0
         self._progress.sample(tokens=rollout.completion_tokens or 0)
+
+    def _put_judged(self, *, wait: bool = False) -> None:
+        """Commit what slow judges have finished (never from one of their threads)."""
+        scores = [
+            replace(new, scorer=_scored_by(self._plans[new.task]) if new.scorer else "")
+            for new in self._judging.finished(wait=wait)
+        ]
+        if scores:
+            self._store.put_scores(scores)
 
     def _rescore(self, plan: TaskPlan) -> None:
         """Bring stored scores up to date: a newer scorer, judge or data set needs no model.
@@ -327,14 +350,16 @@ class HarnessLM(LM):
         self,
         keys: Sequence[tuple[str, str, int]],
         stored: Mapping[str, Mapping[str, StoredDoc]],
-    ) -> list[Rollout]:
+    ) -> list[tuple[Rollout, Score]]:
         by_key = {
-            (task, record.doc_id, record.repeat): record.rollout
+            (task, record.doc_id, record.repeat): (record.rollout, record.score or Score({}))
             for task in stored
             for record in self._store.records(task, self._plans[task].selected)
         }
+        missing = Score({})
         return [
-            by_key.get(key) or Rollout(key[1], key[2], (), "", "error", error="not finished")
+            by_key.get(key)
+            or (Rollout(key[1], key[2], (), "", "error", error="not finished"), missing)
             for key in keys
         ]
 

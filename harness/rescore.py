@@ -21,7 +21,7 @@ from harness.environment import environment
 from harness.errors import UsageError, nearest
 from harness.records import frozen_tasks, load_frozen
 from harness.runs import find_run
-from harness.schema import Record, Score
+from harness.schema import Record, Score, Verdict
 from harness.scoring import TaskScorer, task_scorer
 from harness.scoring.table import scorer_info
 from harness.store import NewScore, Store, StoredRun
@@ -73,6 +73,11 @@ def scored_by(scorer: str, dataset: str) -> str:
     return f"{scorer}|{dataset}"
 
 
+def settled(scorer: TaskScorer, verdicts: Sequence[Verdict]) -> bool:
+    """Whether a slow judge gave its verdict; without one (infrastructure) it is asked again."""
+    return not scorer.slow or all(v.values is not None for v in verdicts)
+
+
 def score_again(
     store: StoredRun,
     task: str,
@@ -110,7 +115,7 @@ def score_again(
             verdicts, score = scorer.judge_and_score(stored.doc, record.rollout)
         yield record, NewScore(
             task, record.doc_id, record.repeat, stored.request, verdicts, score,
-            scored_by(fingerprint, dataset),
+            scored_by(fingerprint, dataset) if settled(scorer, verdicts) else "",
         )  # fmt: skip
 
 
@@ -157,6 +162,8 @@ def rescore(
         for task in tasks or have:
             info = store.tasks()[task].info
             scorer = _scorer_of(task, info, entries)
+            if scorer.prepare is not None and judge == "again":
+                scorer.prepare()
             done = [
                 (new, record.score)
                 for record, new in score_again(store, task, scorer, keep=judge == "keep")
@@ -166,7 +173,7 @@ def rescore(
             results.append(result)
             infos[task] = {
                 **info,
-                **scorer_info(scorer),
+                **scorer_info(scorer, info.get("pass_at", ())),
                 "fingerprints": {**info["fingerprints"], "scorer": result.after},
             }
         log = {

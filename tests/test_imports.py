@@ -43,7 +43,8 @@ ALLOWED = {
     "rescore": BASE | {"store", "scoring", "catalog", "environment", "runs", "records"},
     "predictions": BASE,
     "task_loader": BASE | {"catalog"},
-    "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore", "leaks"},
+    "judging": BASE | {"scoring", "rollouts", "store", "rescore"},
+    "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore", "leaks", "judging"},
     "live": BASE | {"retrieval", "task_loader", "runs"},
 }
 ONLY_IN = {

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.records import MACRO, RecordSet, doc_metric
+from harness.stats.counts import pass_at_k
 from harness.stats.intervals import Estimate, estimate
 
 
@@ -39,11 +40,15 @@ def summarise(records: RecordSet) -> Summary:
     """Aggregate one record set."""
     estimates: dict[str, Estimate] = {}
     unscored: dict[str, int] = {}
-    names = records.metric_names()
+    main = doc_metric(str(records.info.get("metric", "")))[0]
+    names = set(records.metric_names()) | ({main} if main else set[str]())  # main: all unscored
     macros = [c for c in records.info.get("columns") or () if c.startswith(MACRO)]
-    for metric in [*names, *(m for m in macros if doc_metric(m)[0] in names)]:
-        name, macro = doc_metric(metric)
-        scored = [(d, v) for d in records.docs if (v := d.mean(name)) is not None]
+    columns = {m: [d.mean(m) for d in records.docs] for m in sorted(names)}
+    columns.update({m: columns[of] for m in macros if (of := doc_metric(m)[0]) in columns})
+    columns.update(_pass_at(records))
+    for metric, values in columns.items():
+        macro = doc_metric(metric)[1]
+        scored = [(d, v) for d, v in zip(records.docs, values, strict=True) if v is not None]
         if macro:
             scored = [(d, v) for d, v in scored if d.stratum is not None]
         missing = len(records.docs) - len(scored)
@@ -72,6 +77,22 @@ def summarise(records: RecordSet) -> Summary:
     )
 
 
+def _pass_at(records: RecordSet) -> dict[str, list[float | None]]:
+    """pass@k of the main metric for each k above 1 that the task names and the repeats allow.
+
+    A doc with an unscored repeat has none: its samples are not all there.
+    """
+    metric, n = str(records.info.get("metric", "")), records.repeats
+    found: dict[str, list[float | None]] = {}
+    for k in records.info.get("pass_at", ()):
+        if 1 < k <= n:
+            found[f"pass@{k}"] = [
+                None if (mean := d.mean(metric)) is None else pass_at_k(round(mean * n), n, k)
+                for d in records.docs
+            ]
+    return found
+
+
 def _flags(records: RecordSet, unscored: Mapping[str, int]) -> tuple[str, ...]:
     flags: list[str] = []
     if records.missing:
@@ -83,6 +104,7 @@ def _flags(records: RecordSet, unscored: Mapping[str, int]) -> tuple[str, ...]:
     off = records.info.get("off_protocol", ())
     if off:
         flags.append(f"off protocol: {', '.join(off)}")
+    flags += records.info.get("flags", ())
     if unscored:
         flags.append(f"unscored: up to {max(unscored.values())} docs")
     leaked = sum(d.in_prompt for d in records.docs)

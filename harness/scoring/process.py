@@ -15,26 +15,32 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from harness.errors import DataError
-from harness.schema import Doc, Passage, Rollout, Scorer
+from harness.schema import Doc, Passage, Rollout, Score, Scorer
 from harness.scoring.table import Judge, TaskScorer, task_scorer
 
 _PASSAGE_FIELDS = ("doc_id", "text", "score", "title", "page")
 
 
 class RolloutText(str):
-    """A rollout's answer as the string lm-eval wants, with the rollout attached."""
+    """A rollout's answer as the string lm-eval wants, with the rollout attached.
+
+    `score` is the stored one (empty where nothing could be scored): what was judged once is not
+    judged again. None leaves the scoring to `process_results`.
+    """
 
     rollout: Rollout
+    score: Score | None
 
-    def __new__(cls, text: str, rollout: Rollout) -> RolloutText:
-        """Make the string `text` carry `rollout`."""
+    def __new__(cls, text: str, rollout: Rollout, score: Score | None = None) -> RolloutText:
+        """Make the string `text` carry `rollout` and `score`."""
         self = super().__new__(cls, text)
         self.rollout = rollout
+        self.score = score
         return self
 
-    def __getnewargs__(self) -> tuple[str, Rollout]:  # type: ignore[override]  # str's takes one
-        """Arguments with which pickle and copy rebuild the string."""
-        return str(self), self.rollout
+    def __getnewargs__(self) -> tuple[str, Rollout, Score | None]:  # type: ignore[override]
+        """Arguments with which pickle and copy rebuild the string (str's takes one)."""
+        return str(self), self.rollout, self.score
 
 
 class RolloutLikelihood(tuple[float, bool]):
@@ -126,8 +132,9 @@ def process_results(
             )
         doc = doc_from_row(row)
         values: dict[str, list[float]] = {}
-        for rollout in _rollouts(doc, results):
-            _, score = found[0].judge_and_score(doc, rollout)
+        for rollout, score in _rollouts(doc, results):
+            if score is None:
+                _, score = found[0].judge_and_score(doc, rollout)
             for name, value in score.metrics.items() if score else ():
                 values.setdefault(name, []).append(value)
         return {name: sum(v) / len(v) for name, v in values.items()}
@@ -135,20 +142,23 @@ def process_results(
     return process
 
 
-def _rollouts(doc: Doc, results: Sequence[Any]) -> Iterable[Rollout]:
-    """One rollout a repeat; of a multiple choice, one over all its (log-likelihood, bool)."""
+def _rollouts(doc: Doc, results: Sequence[Any]) -> Iterable[tuple[Rollout, Score | None]]:
+    """One rollout a repeat, with its score if it carries one.
+
+    Of a multiple choice there is one rollout over all its (log-likelihood, bool).
+    """
     if results and all(isinstance(r, tuple) and len(cast(Any, r)) == 2 for r in results):
         if isinstance(results[0], RolloutLikelihood):
-            return (results[0].rollout,)
+            return ((results[0].rollout, None),)
         totals = tuple(float(total) for total, _ in results)
-        return (Rollout(doc.id, 0, (), "", choices=totals),)
+        return ((Rollout(doc.id, 0, (), "", choices=totals), None),)
     return (_rollout(doc, repeat, result) for repeat, result in enumerate(_flat(results)))
 
 
-def _rollout(doc: Doc, repeat: int, result: object) -> Rollout:
+def _rollout(doc: Doc, repeat: int, result: object) -> tuple[Rollout, Score | None]:
     if isinstance(result, RolloutText):
-        return result.rollout
-    return Rollout(doc.id, repeat, (), "" if result is None else str(result))
+        return result.rollout, result.score
+    return Rollout(doc.id, repeat, (), "" if result is None else str(result)), None
 
 
 def _flat(results: object) -> Iterable[object]:

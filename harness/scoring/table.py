@@ -14,6 +14,7 @@ Judge = Callable[[Doc, Rollout], Verdict]
 
 SCORERS = {
     "choice": ("harness.scoring.choice:score", ""),
+    "code": ("harness.scoring.code:score", "harness.scoring.code:judge"),
     "rag": ("harness.scoring.rag:score", "harness.scoring.rag:judge"),
     "qa": ("harness.scoring.qa:score", ""),
 }
@@ -29,6 +30,9 @@ class TaskScorer:
             stale.
         metrics: Metric -> whether higher is better.
         doc_metrics: Those of the metrics that no checkpoint can change.
+        slow: The judge takes long and is to be asked from a thread of its own.
+        prepare: Called before anything is generated; raises UsageError where the judge cannot
+            work here.
     """
 
     name: str
@@ -37,6 +41,8 @@ class TaskScorer:
     fingerprint: str
     metrics: Mapping[str, bool] = field(default_factory=dict[str, bool])
     doc_metrics: frozenset[str] = frozenset()
+    slow: bool = False
+    prepare: Callable[[], None] | None = None
 
     def judge_and_score(
         self, doc: Doc, rollout: Rollout
@@ -56,8 +62,12 @@ class TaskScorer:
         return Score(metrics, score.reasons) if metrics else None
 
 
-def task_scorer(name: str) -> TaskScorer:
+def task_scorer(name: str, *, unsafe_code: bool = False) -> TaskScorer:
     """Return a scorer by name.
+
+    Args:
+        name: One of `SCORERS`.
+        unsafe_code: Let a scorer that runs programs do so without a sandbox.
 
     Raises:
         UsageError: Unknown name; the message gives the nearest ones.
@@ -68,9 +78,10 @@ def task_scorer(name: str) -> TaskScorer:
     module: Any = importlib.import_module(score_path.partition(":")[0])
     fingerprint = f"{name}@{module.VERSION}"
     judge: Judge | None = None
+    unsafe = unsafe_code and hasattr(module, "unsafe_judge")
     if judge_path:
-        judge = _load(judge_path)
-        fingerprint += f"+{_judge_name(judge_path)}"
+        judge = module.unsafe_judge if unsafe else _load(judge_path)
+        fingerprint += f"+{module.UNSAFE_JUDGE if unsafe else _judge_name(judge_path)}"
     return TaskScorer(
         name,
         _load(score_path),
@@ -78,13 +89,21 @@ def task_scorer(name: str) -> TaskScorer:
         fingerprint,
         dict(getattr(module, "METRICS", {})),
         frozenset(getattr(module, "DOC_METRICS", ())),
+        bool(getattr(module, "SLOW", False)),
+        None if unsafe else getattr(module, "require_sandbox", None),
     )
 
 
-def scorer_info(scorer: TaskScorer) -> dict[str, list[str]]:
-    """What a run keeps of its scorer for the boards: metrics of the model, and of the doc."""
+def scorer_info(scorer: TaskScorer, pass_at: Sequence[int] = ()) -> dict[str, list[str]]:
+    """What a run keeps of its scorer for the boards: metrics of the model, and of the doc.
+
+    Args:
+        scorer: The task's scorer.
+        pass_at: Each k of the pass@k to show behind the metrics.
+    """
     return {
-        "columns": [m for m in scorer.metrics if m not in scorer.doc_metrics],
+        "columns": [m for m in scorer.metrics if m not in scorer.doc_metrics]
+        + [f"pass@{k}" for k in pass_at],
         "context_columns": [m for m in scorer.metrics if m in scorer.doc_metrics],
     }
 

@@ -1,4 +1,4 @@
-"""Tests and interval of paired differences, from their counts or signed sums."""
+"""What follows from counts: pass@k, and tests and interval of paired differences."""
 
 from __future__ import annotations
 
@@ -17,6 +17,27 @@ EXACT_FLIPS = 14
 
 FLIPS = 20_000
 """Sign patterns drawn beyond that."""
+
+
+def pass_at_k(right: int, n: int, k: int) -> float:
+    """Unbiased estimate of the chance that at least one of k samples is right.
+
+    It is the share of the k-subsets of the n samples that hold a right one.
+
+    Args:
+        right: Right samples.
+        n: Samples drawn, all of them scored.
+        k: Samples of the imagined draw.
+
+    Raises:
+        ValueError: Counts out of range, k above n included.
+
+    Source: Chen et al., "Evaluating large language models trained on code",
+    arXiv:2107.03374, equation 1.
+    """
+    if not 0 <= right <= n or not 1 <= k <= n:
+        raise ValueError(f"right={right}, n={n}, k={k}: expected 0 <= right <= n, 1 <= k <= n")
+    return 1.0 - math.comb(n - right, k) / math.comb(n, k)
 
 
 def mcnemar(lost: int, gained: int) -> tuple[float, float]:

@@ -1,0 +1,1 @@
+"""HumanEval: 164 functions to write, judged by running their tests."""
