@@ -81,6 +81,7 @@ class EvalArgs(Gate):
     top_k: int | None = _key(None, "likewise")
     max_tokens: int | None = _key(None, "likewise")
     thinking: bool | None = _key(None, "likewise")
+    language: str = _key("", "also measure language consistency: ko, en, zh, ja, prompt")
     unsafe_code: bool = _key(False, "run programs of the model without a sandbox")
     fresh: bool = _key(False, "start over; the old run is kept beside the new one")
     boards: str = _key(str(paths.LEADERBOARDS), "folder of leaderboards")

@@ -135,6 +135,7 @@ def settings_of(args: EvalArgs) -> Settings:
         window=args.window,
         data=Path(args.data).expanduser() if args.data else None,
         out=Path(args.out),
+        language=args.language,
         unsafe_code=args.unsafe_code,
         fresh=args.fresh,
     )

@@ -30,7 +30,7 @@ from harness.rollouts import identity as policy_identity
 from harness.rollouts.driver import Driver
 from harness.schema import Engine, Model, Sampling
 from harness.scoring import TaskScorer, task_scorer
-from harness.scoring.table import scorer_info
+from harness.scoring.table import scorer_info, with_language
 from harness.store import Store
 from harness.task_loader import LoadedTask, effective_sampling, load_tasks, task_manager
 
@@ -57,6 +57,7 @@ class Settings:
         data: Root of outside data sets; None takes CHECKRAIL_DATA.
         out: Folder of runs.
         tasks_folder: Folder of tasks.
+        language: Also measure language consistency: ko, en, zh, ja, or prompt.
         unsafe_code: Run programs that a model wrote without a sandbox where there is none.
         fresh: Start over, keeping the old run beside the new one.
     """
@@ -75,6 +76,7 @@ class Settings:
     data: Path | None = None
     out: Path = paths.RUNS
     tasks_folder: Path = paths.TASKS
+    language: str = ""
     unsafe_code: bool = False
     fresh: bool = False
 
@@ -391,7 +393,8 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
 
 def _scorer(metadata: Mapping[str, Any], settings: Settings) -> TaskScorer:
     """The task's scorer as this invocation wants it."""
-    return task_scorer(str(metadata.get("scorer", "")), unsafe_code=settings.unsafe_code)
+    scorer = task_scorer(str(metadata.get("scorer", "")), unsafe_code=settings.unsafe_code)
+    return with_language(scorer, settings.language) if settings.language else scorer
 
 
 def plan_task(
@@ -442,7 +445,7 @@ def plan_task(
             **loaded.fingerprints,
             **searched,
             "version": str(loaded.metadata.get("version", "0")),
-            "scorer": scorer.fingerprint,
+            "scorer": scorer.fingerprint.partition("|")[0],
             "weights": identity["weights"],
             "engine": identity["engine"],
             "template": identity["template"],
@@ -457,6 +460,7 @@ def plan_task(
         **scorer_info(scorer, pass_at),
         "off_protocol": sorted(off),
         "pass_at": pass_at,
+        "language": settings.language,
         "flags": ["programs ran without a sandbox (unsafe_code=true)"]
         if scorer.slow and settings.unsafe_code
         else [],

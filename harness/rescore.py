@@ -23,7 +23,7 @@ from harness.records import frozen_tasks, load_frozen
 from harness.runs import find_run
 from harness.schema import Record, Score, Verdict
 from harness.scoring import TaskScorer, task_scorer
-from harness.scoring.table import scorer_info
+from harness.scoring.table import scorer_info, with_language
 from harness.store import NewScore, Store, StoredRun
 
 EVERY = 2**62
@@ -218,7 +218,9 @@ def _find(run: str, out: Path, baselines: Path) -> Path:
 def _scorer_of(task: str, info: Mapping[str, Any], entries: Mapping[str, Entry]) -> TaskScorer:
     stored = str(info["fingerprints"]["scorer"]).partition("@")[0]
     entry = entries.get(task)
-    return task_scorer(str(entry.metadata.get("scorer", stored)) if entry else stored)
+    scorer = task_scorer(str(entry.metadata.get("scorer", stored)) if entry else stored)
+    language = str(info.get("language", ""))
+    return with_language(scorer, language) if language else scorer
 
 
 def _compare(

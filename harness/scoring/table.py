@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import UsageError, nearest
@@ -91,6 +91,38 @@ def task_scorer(name: str, *, unsafe_code: bool = False) -> TaskScorer:
         frozenset(getattr(module, "DOC_METRICS", ())),
         bool(getattr(module, "SLOW", False)),
         None if unsafe else getattr(module, "require_sandbox", None),
+    )
+
+
+def with_language(scorer: TaskScorer, language: str) -> TaskScorer:
+    """The scorer with the metrics of `harness.scoring.language` beside its own.
+
+    The language stands behind "|" in the fingerprint: it makes a stored score stale, but runs
+    with and without it compare on everything else.
+
+    Args:
+        scorer: Any.
+        language: As `language=`: "ko", ..., or "prompt".
+
+    Raises:
+        UsageError: The language is not known, or the identifier is not installed.
+    """
+    from harness.scoring import language as consistency
+
+    consistency.check(language)
+
+    def score(doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> Score:
+        own = scorer.score(doc, rollout, verdicts)
+        if rollout.error is not None or rollout.finish == "error":
+            return own
+        extra = consistency.metrics(doc, rollout, language)
+        return Score({**own.metrics, **extra}, own.reasons)
+
+    return replace(
+        scorer,
+        score=score,
+        fingerprint=f"{scorer.fingerprint}|language@{consistency.VERSION}:{language}",
+        metrics={**scorer.metrics, **consistency.METRICS},
     )
 
 
