@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from harness import paths
+from harness.catalog import catalog
 from harness.errors import ConfigError
 from harness.report.counts import decimals, distinguishable, figure, fit, infer_count, interval
 from harness.report.printed import beside, markdown
 from harness.report.published import PublishedTable, load, load_all
+from harness.scoring import task_scorer
 
 FOLDER = Path(__file__).parents[2] / "baselines" / "published"
 
@@ -81,14 +84,14 @@ def test_every_table_names_its_source_and_its_metrics_and_no_address(tables, nam
         ("r1_searcher_table2", "GPT-4o-mini / Naive Generation", "musique.acc_l", ".170"),
         ("r1_searcher_table2", f"{LLAMA} / ReARTeR", "bamboogle.cem_bag", ".438"),
         ("r1_searcher_table2", f"{QWEN} / R1-Searcher RL-Zero", "hotpotqa.cem_bag", ".654"),
-        ("r1_searcher_table3", f"{LLAMA} / GRPO", "2wiki.f1", "63.0"),
-        ("r1_searcher_table6", f"{QWEN} / w. Difficult", "2wiki.cem_bag", "64.2"),
+        ("r1_searcher_table3", f"{LLAMA} / GRPO", "2wikimultihopqa.f1", "63.0"),
+        ("r1_searcher_table6", f"{QWEN} / w. Difficult", "2wikimultihopqa.cem_bag", "64.2"),
         ("r1_searcher_figure6", "QwQ-32B-Preview / Search-o1, online", "bamboogle.cem_bag", "56.0"),
         ("bookmark_aime", "Qwen3-8B / Bookmark SFT", "aime25.output_tokens", "15,702"),
         ("korean_table1", "Qwen3 14B", "mmlu.accuracy", "78.8"),
-        ("korean_table2", "SFT + Oracle-Guided Dr.GRPO", "humaneval.pass@1", "66.46"),
+        ("korean_table2", "SFT + Oracle-Guided Dr.GRPO", "humaneval.pass", "66.46"),
         ("qwen3_report", "Qwen3-8B / non-thinking", "gpqa_diamond.accuracy", "39.3"),
-        ("search_agents_research", "ReSearch-Qwen-32B-Instruct", "2wiki.em", "44.90"),
+        ("search_agents_research", "ReSearch-Qwen-32B-Instruct", "2wikimultihopqa.em", "44.90"),
         ("search_agents_r1_searcher_pp", "R1-Searcher++", "musique.cem", "32.3"),
     ],
 )
@@ -281,6 +284,20 @@ def test_percents_stand_beside_fractions_with_the_digits_that_were_printed(table
 def test_tables_of_other_settings_never_stand_beside_measured_rows(tables):
     rows = beside(tables.values(), "hotpotqa", ["em", "cem", "acc_l"])
     assert rows and not any(r.table.not_comparable for r in rows)
+
+
+def test_a_column_that_names_a_task_of_this_harness_names_one_of_its_metrics(tables):
+    entries = catalog(paths.TASKS)
+    measured = {n: task_scorer(e.metadata["scorer"]).metrics for n, e in entries.items()
+                if e.metadata.get("scorer")}  # fmt: skip
+    met = 0
+    for table in tables.values():
+        tasks = {c.task for c in table.columns} | {r.task for r in table.rows}
+        met += bool(tasks & set(measured))
+        for column in table.columns:
+            if column.beside and not table.not_comparable and column.task in measured:
+                assert column.metric in measured[column.task], (table.id, column.id)
+    assert met >= 10
 
 
 @pytest.mark.parametrize(
