@@ -12,6 +12,7 @@ from harness.report.cells import cell, escape, table
 from harness.report.measured import Marks, marks, published_rows, sources
 from harness.report.printed import beside, markdown
 from harness.report.published import PublishedTable
+from harness.report.samples import section as samples_section
 from harness.report.summary import Summary, summarise
 from harness.schema import Comparison
 
@@ -80,6 +81,7 @@ def _task(
     body += published_rows(others, columns, near)
     lines = [f"## {escape(task)}", "", table(body, head), ""]
     lines += sources(others, near)
+    lines += samples_section(task, rows, main, published)
     lines += _context(task, rows, list(info.get("context_columns") or []), published)
     lines += _leaks(rows, columns, list(info.get("context_columns") or []))
     lines += _reasons(rows)

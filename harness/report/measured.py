@@ -14,6 +14,7 @@ Marks = Mapping[tuple[int, str], str]
 """(id of a row, metric) -> mark."""
 
 LIKE_BEST = "°"
+SINGLE = "§"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ def _measured(row: Summary, metric: str) -> _Entry | None:
         and not records.missing
         and not records.info.get("off_protocol")
     )
-    counts = (round(right),) if whole else ()
+    # A mean over several samples is no count of questions.
+    counts = (round(right),) if whole and records.repeats == 1 else ()
     return _Entry(id(row), estimate.mean, counts, estimate.n, False, ranked)
 
 
@@ -98,6 +100,10 @@ def sources(others: Sequence[Beside], near: Marks) -> list[str]:
             f"- {LIKE_BEST} not distinguishable from the best row of its column (Fisher's exact "
             "test on the counts, 5%, unpaired, unadjusted, clusters left out; only where one of "
             "the two is published; no mark proves nothing)."
+        )
+    if any(c.single_sample for o in others for c in o.cells.values()):
+        lines.append(
+            f"- {SINGLE} single sample a question: not to be set beside a mean over many samples."
         )
     for table_id, number in _numbers(others).items():
         table = next(o.table for o in others if o.table.id == table_id)

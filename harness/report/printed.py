@@ -48,6 +48,7 @@ class Cell:
         counts: Counts that fit it, out of n; empty where none or n is in doubt.
         shown: The figure with the printed digits, a share as a fraction.
         higher_is_better: Of the metric.
+        single_sample: One sample a question on a set usually reported as a mean over many.
     """
 
     value: float
@@ -55,6 +56,7 @@ class Cell:
     n: int
     shown: str
     higher_is_better: bool
+    single_sample: bool = False
 
     def text(self, mark: str = "") -> str:
         """The figure, the count where it is certain, and the interval where there is one."""
@@ -63,7 +65,8 @@ class Cell:
         if self.counts:
             low, high = wilson_range(self.counts, self.n)
             ends = f" [{number(low)}, {number(high)}]"
-        return self.shown + mark + count + ends
+        single = "§" if self.single_sample else ""
+        return self.shown + single + mark + count + ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ def beside(tables: Iterable[PublishedTable], task: str, metrics: Sequence[str]) 
                         column.n or 0,
                         _as_fraction(shown, value, column) + reading.mark,
                         column.higher_is_better,
+                        column.single_sample,
                     )
             if cells:
                 found.append(Beside(row.name, table, cells))

@@ -15,6 +15,7 @@ Judge = Callable[[Doc, Rollout], Verdict]
 SCORERS = {
     "choice": ("harness.scoring.choice:score", ""),
     "code": ("harness.scoring.code:score", "harness.scoring.code:judge"),
+    "numeric": ("harness.scoring.numeric:score", ""),
     "rag": ("harness.scoring.rag:score", "harness.scoring.rag:judge"),
     "qa": ("harness.scoring.qa:score", ""),
 }
