@@ -172,6 +172,7 @@ light("leaderboard", "Write the leaderboards again from stored records.")
 light("tasks", "List the tasks.")
 light("models", "List the model cards.")
 light("retrievers", "List the retrievers.")
+light("encoders", "List the encoders: texts in, vectors out.")
 light("policies", "List the policies and their options.")
 
 

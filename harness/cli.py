@@ -195,11 +195,13 @@ VERBS = {
     "tasks": Verb(ListArgs, "harness.listings:tasks_command"),
     "models": Verb(ListArgs, "harness.listings:models_command"),
     "retrievers": Verb(ListArgs, "harness.listings:retrievers_command"),
+    "encoders": Verb(ListArgs, "harness.listings:encoders_command"),
     "policies": Verb(ListArgs, "harness.listings:policies_command"),
 }
 
 LISTINGS = {"tasks": "List the tasks.", "models": "List the model cards.",
-            "retrievers": "List the retrievers.", "policies": "List the policies."}  # fmt: skip
+            "retrievers": "List the retrievers.", "encoders": "List the encoders.",
+            "policies": "List the policies."}  # fmt: skip
 
 
 def usage() -> str:

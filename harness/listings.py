@@ -1,4 +1,4 @@
-"""The listings: tasks, models, retrievers. Nothing heavy is imported."""
+"""The listings: tasks, models, retrievers, encoders. Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -53,6 +53,14 @@ def retrievers_command(args: ListArgs) -> int:
     from harness.retrieval import RETRIEVERS
 
     _table([(name, about) for name, about in RETRIEVERS.items()], ("retriever", "about"))
+    return 0
+
+
+def encoders_command(args: ListArgs) -> int:
+    """Print every encoder."""
+    from harness.retrieval.encoders import ENCODERS
+
+    _table([(name, about) for name, about in ENCODERS.items()], ("encoder", "about"))
     return 0
 
 

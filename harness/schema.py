@@ -24,6 +24,9 @@ unknown for outside predictions."""
 
 TurnKind = Literal["model", "environment", "summary"]
 
+TextKind = Literal["query", "passage"]
+"""What an embedded text is: some encoders tell what is asked from what is searched."""
+
 
 # --- asking a model -------------------------------------------------------------------------
 
@@ -218,9 +221,10 @@ class Retrieve:
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """Policy command. Sent back: one vector (list of floats) per text."""
+    """Policy command. Sent back: one vector of unit length (a float32 array) per text."""
 
     texts: tuple[str, ...]
+    kind: TextKind = "passage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,4 +450,20 @@ class Retriever(Protocol):
 
     def retrieve(self, queries: Sequence[str], k: int) -> list[list[Passage] | RetrievalError]:
         """At most k passages for each query, best first; called from worker threads."""
+        ...
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Embeds texts. `fingerprint` covers weights and settings."""
+
+    fingerprint: str
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        ...
+
+    def encode(self, texts: Sequence[str], kind: TextKind = "passage") -> Any:
+        """float32 array (texts, dimension), rows of unit length; called from worker threads."""
         ...

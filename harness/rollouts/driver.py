@@ -17,35 +17,30 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from harness.errors import UsageError
 from harness.rollouts.continuation import continued
 from harness.schema import (
     Completion,
     Doc,
+    Encoder,
     Engine,
     Generate,
     LogLikelihood,
-    Passage,
     Policy,
     PolicyConfig,
-    RetrievalError,
     Retrieve,
     Retriever,
     Rollout,
+    TextKind,
 )
 
 GIVE_UP_AFTER = 8
 """Failures in a row, with no success between, times the window: then the engine is down."""
 
-
-class Encoder(Protocol):
-    """Embeds texts; given to policies that archive what they wrote."""
-
-    def encode(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector per text."""
-        ...
+KINDS: tuple[TextKind, ...] = ("passage", "query")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +112,10 @@ class _Batcher:
         self._running = False
 
 
+def _embed(encoder: Encoder, texts: list[str], kind: int) -> list[Any]:
+    return list(encoder.encode(texts, KINDS[kind]))
+
+
 class Driver:
     """Plays jobs on an engine, a retriever and an encoder.
 
@@ -144,7 +143,7 @@ class Driver:
         self._seed = seed
         self._retriever = retriever
         self._batchers: dict[int, tuple[Retriever, _Batcher]] = {}
-        self._embed = _Batcher(lambda texts, _: encoder.encode(texts)) if encoder else None
+        self._embed = _Batcher(partial(_embed, encoder)) if encoder else None
         self._failed_in_a_row = 0
         self.gave_up = ""
 
@@ -213,7 +212,9 @@ class Driver:
                     batcher = self._batcher(job.retriever or self._retriever)
                     result = await self._ask(batcher, "retriever", command.queries, command.k)
                 else:
-                    result = await self._ask(self._embed, "encoder", command.texts, 0)
+                    result = await self._ask(
+                        self._embed, "encoder", command.texts, KINDS.index(command.kind)
+                    )
                 command = steps.send(result)
         except StopIteration as stop:
             rollout: Rollout = stop.value
@@ -268,7 +269,7 @@ class Driver:
 
     async def _ask(
         self, batcher: _Batcher | None, name: str, items: Sequence[str], k: int
-    ) -> list[list[Passage] | RetrievalError | list[float]]:
+    ) -> list[Any]:
         if batcher is None:
             raise RuntimeError(f"the policy needs a {name}, but none was opened")
         return await batcher.submit(list(items), k)

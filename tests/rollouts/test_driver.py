@@ -8,6 +8,7 @@ from harness.rollouts.single_turn import single_turn
 from harness.schema import (
     Completion,
     Doc,
+    Embed,
     Generate,
     Message,
     PolicyConfig,
@@ -148,3 +149,24 @@ def test_a_policy_without_its_engine_says_so():
 
     done = play(Driver(None), jobs(1, asks))
     assert "no engine" in done[0].error
+
+
+def test_what_is_asked_and_what_is_searched_are_embedded_apart():
+    seen = []
+
+    class Encoder:
+        fingerprint = "e"
+        dimension = 1
+
+        def encode(self, texts, kind="passage"):
+            seen.append((sorted(texts), kind))
+            return [[float(len(text))] for text in texts]
+
+    def embedding(doc, config):
+        (one,) = yield Embed((doc.id,))
+        (two,) = yield Embed((doc.id + "?",), "query")
+        return Rollout(doc.id, 0, (), f"{one[0]} {two[0]}")
+
+    rollouts = play(Driver(None, encoder=Encoder()), jobs(2, embedding))
+    assert sorted(r.answer for r in rollouts) == ["2.0 3.0"] * 2
+    assert sorted(seen) == [(["d0", "d1"], "passage"), (["d0?", "d1?"], "query")]
