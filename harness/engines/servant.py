@@ -69,6 +69,14 @@ def root_cause(log: Path) -> str:
     return ""
 
 
+def reason(error: Exception, log: Path) -> str:
+    """What went wrong, in one line: from the log where the exception only points there."""
+    told = error.__cause__ if not str(error) and isinstance(error.__cause__, Exception) else error
+    own = f"{type(told).__name__}: {str(told).strip().partition(chr(10))[0][:300]}"
+    pointing = any(text in str(told) for text in _CONSEQUENCES)
+    return (root_cause(log) if pointing else "") or own
+
+
 class Guard:
     """Ends processes if this one is killed before `dismiss`: they would hold their GPU for ever.
 

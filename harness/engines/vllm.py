@@ -27,7 +27,7 @@ from typing import Any
 from harness.engines import check_flags
 from harness.engines.chat import identity, prompt_ids, template_text
 from harness.engines.codec import ChatCodec
-from harness.engines.servant import Guard, output_to, root_cause
+from harness.engines.servant import Guard, output_to, reason
 from harness.engines.weights import fingerprint, resolve, safetensors_from_gguf
 from harness.errors import EngineError, UsageError, nearest
 from harness.schema import Completion, Finish, Message, Model, Sampling
@@ -100,8 +100,9 @@ class VLLMEngine:
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
         self._name = model.name
-        self._log = Path(tempfile.mkstemp(prefix="checkrail-vllm-", suffix=".log")[1])
-        self._guard: Guard | None = None
+        handle, log = tempfile.mkstemp(prefix="checkrail-vllm-", suffix=".log")
+        os.close(handle)
+        self._log, self._log_is_named = Path(log), False
         self._closed = True
         self._gate = threading.Lock()
         before = set(multiprocessing.active_children())
@@ -276,7 +277,7 @@ class VLLMEngine:
         try:
             parameters = self._vllm.SamplingParams(output_kind=self._final, **settings)
         except Exception as error:  # vLLM's own type, not a ValueError
-            raise UsageError(f"{self._name}: vLLM refuses {_first_line(error)}") from None
+            raise UsageError(f"{self._name}: vLLM refuses {str(error)[:300]}") from None
         with self._gate:  # nothing may be sent behind the end
             if self._closed:
                 raise EngineError(f"{self._name}: the engine is closed")
@@ -319,13 +320,14 @@ class VLLMEngine:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        if self._guard:
-            self._guard.dismiss()
-        self._log.unlink(missing_ok=True)
+        self._guard.dismiss()
+        if not self._log_is_named:  # nobody was told to look there
+            self._log.unlink(missing_ok=True)
 
     def _explain(self, what: str, error: Exception) -> str:
         """One line: what failed, the root cause from the log, and what to do about it."""
-        cause = root_cause(self._log) or f"{type(error).__name__}: {_first_line(error)}"
+        self._log_is_named = True
+        cause = reason(error, self._log)
         if any(text in cause for text in _MEMORY):
             advice = (
                 "memory is short: lower context_length or parallelism.requests, change "
@@ -392,7 +394,3 @@ def _lora_rank(model: Model, adapter: Path) -> int:
         f"{model.name}: {file} has rank {rank}, vLLM serves up to {_LORA_RANKS[-1]}: "
         f"merge the adapter into the weights, or use engine=hf"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:300]

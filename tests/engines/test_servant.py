@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.servant import output_to, root_cause
+from harness.engines.servant import output_to, reason, root_cause
 from tests.conftest import ROOT
 
 LOG = """\
@@ -36,6 +36,18 @@ def test_a_log_without_an_error_names_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "log").write_text(text, encoding="latin-1")
     assert root_cause(tmp_path / "log") == ""
     assert root_cause(tmp_path / "missing") == ""
+
+
+def test_the_log_is_asked_only_where_the_exception_points_to_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(LOG)
+    pointing = RuntimeError("EngineCore encountered an issue. See stack trace for the root cause.")
+    assert reason(pointing, log) == root_cause(log)
+    assert reason(pointing, tmp_path / "missing").startswith("RuntimeError: EngineCore encount")
+    assert reason(ValueError("first line\nmore"), log) == "ValueError: first line"
+    wrapper = RuntimeError()
+    wrapper.__cause__ = KeyError("x")
+    assert reason(wrapper, log) == "KeyError: 'x'"
 
 
 def test_output_goes_to_the_file_with_that_of_children_and_comes_back(

@@ -216,7 +216,10 @@ def test_an_engine_that_dies_fails_its_requests_and_says_so(tmp_path: Path) -> N
     after = """
 import multiprocessing
 os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-asyncio.run(engine.generate([504] * 9, Sampling(max_tokens=400)))
+try:
+    asyncio.run(engine.generate([504] * 9, Sampling(max_tokens=400)))
+finally:
+    engine.close()
 """
     out, err = run("", after, tmp_path).communicate(timeout=300)
     (line,) = (x for x in out.splitlines() if x.startswith("EngineError"))
