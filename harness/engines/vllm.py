@@ -17,17 +17,20 @@ import itertools
 import json
 import logging
 import multiprocessing
+import multiprocessing.connection
 import os
 import tempfile
 import threading
 from collections.abc import Iterable, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from harness.engines import check_flags
 from harness.engines.chat import identity, prompt_ids, template_text
 from harness.engines.codec import ChatCodec
-from harness.engines.servant import Guard, output_to, reason
+from harness.engines.servant import Guard, output_to, reason, root_cause
+from harness.engines.vllm_advice import advice
 from harness.engines.weights import fingerprint, resolve, safetensors_from_gguf
 from harness.errors import EngineError, UsageError, nearest
 from harness.schema import Completion, Finish, Message, Model, Sampling
@@ -46,14 +49,6 @@ _FLAGS: dict[str, type | tuple[type, ...]] = {
     "trust_remote_code": bool,
     "gpu_memory_utilization": (float, int),
 }
-_MEMORY = (
-    "out of memory", "memory on node", "memory for the cache blocks", "KV cache is needed",
-    "Free memory on", "can't allocate memory", "cannot allocate memory", "not enough memory",
-)  # fmt: skip
-_NO_DEVICE = (
-    "infer device type", "Device string must not be empty", "No CUDA GPUs", "NVIDIA driver",
-    "CUDA driver", "libcuda", "number of available GPUs", "no GPU", "larger than the number of",
-)  # fmt: skip
 
 
 class VLLMEngine:
@@ -120,9 +115,12 @@ class VLLMEngine:
             self._log.unlink(missing_ok=True)
             raise
         except Exception as error:  # vLLM has no common base for what can go wrong here
-            raise EngineError(self._explain(f"vLLM could not start with {path}", error)) from error
+            raise EngineError(
+                self._explain(f"vLLM could not start with {path}", reason(error, self._log))
+            ) from error
         logging.getLogger("vllm").setLevel(logging.CRITICAL)  # errors are raised, once, below
-        self._guard = Guard(p.pid for p in set(multiprocessing.active_children()) - before)
+        processes = [p for p in multiprocessing.active_children() if p not in before]
+        self._guard = Guard(p.pid for p in processes)
         self._lora = None
         if adapter:
             lora: Any = importlib.import_module("vllm.lora.request")
@@ -151,8 +149,9 @@ class VLLMEngine:
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="vllm-engine", daemon=True
         )
-        self._closed = False
+        self._closed, self._death = False, ""
         self._thread.start()
+        threading.Thread(target=self._watch, args=(processes,), daemon=True).start()
 
     def _start(self, model: Model, folder: Path, rank: int) -> Any:
         flags = dict(model.flags)
@@ -281,6 +280,8 @@ class VLLMEngine:
         with self._gate:  # nothing may be sent behind the end
             if self._closed:
                 raise EngineError(f"{self._name}: the engine is closed")
+            if self._death:
+                raise EngineError(self._death)
             future = asyncio.run_coroutine_threadsafe(self._collect(ids, parameters), self._loop)
         return await asyncio.wrap_future(future)
 
@@ -299,13 +300,28 @@ class VLLMEngine:
         except asyncio.CancelledError:
             if self._closed:
                 raise EngineError(f"{self._name}: the engine was closed") from None
+            if self._death:
+                raise EngineError(self._death) from None
             raise
         except Exception as error:  # whatever it is, the caller must hear of it
             what = f"vLLM failed on a prompt of {len(ids)} tokens"
-            raise EngineError(self._explain(what, error)) from error
+            raise EngineError(self._explain(what, reason(error, self._log))) from error
         finally:
             self._going.discard(task)
         return last
+
+    def _watch(self, processes: Sequence[BaseProcess]) -> None:
+        """Fail what is asked when the engine dies: vLLM lets its first request wait for ever."""
+        if not processes:  # it may live elsewhere, and is then vLLM's to watch
+            return
+        multiprocessing.connection.wait([p.sentinel for p in processes])
+        with self._gate:
+            if self._closed:
+                return
+            codes = ", ".join(str(p.exitcode) for p in processes if p.exitcode)
+            cause = root_cause(self._log) or f"exit code {codes}"
+            self._death = self._explain("vLLM's engine process died", cause)
+            asyncio.run_coroutine_threadsafe(_cancel(self._going), self._loop)
 
     def close(self) -> None:
         """End the engine's processes and free the GPUs; idempotent."""
@@ -324,23 +340,10 @@ class VLLMEngine:
         if not self._log_is_named:  # nobody was told to look there
             self._log.unlink(missing_ok=True)
 
-    def _explain(self, what: str, error: Exception) -> str:
-        """One line: what failed, the root cause from the log, and what to do about it."""
+    def _explain(self, what: str, cause: str) -> str:
+        """One line: what failed, why, what to do about it, and where the log is."""
         self._log_is_named = True
-        cause = reason(error, self._log)
-        if any(text in cause for text in _MEMORY):
-            advice = (
-                "memory is short: lower context_length or parallelism.requests, change "
-                "flags.gpu_memory_utilization, or spread the weights with parallelism.tensor"
-            )
-        elif any(text in cause for text in _NO_DEVICE):
-            advice = (
-                "vLLM needs GPUs that it can see, parallelism.tensor of them: without, use "
-                "engine=hf or engine=llamacpp, or an endpoint with engine=openai"
-            )
-        else:
-            advice = "check the card's path and flags"
-        return f"{self._name}: {what} ({cause}); {advice}; its log is {self._log}"
+        return f"{self._name}: {what} ({cause}); {advice(cause)}; its log is {self._log}"
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:

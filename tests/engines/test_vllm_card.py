@@ -12,6 +12,7 @@ import pytest
 
 from harness.engines import identity_flags, open_engine
 from harness.engines.vllm import _lora_rank
+from harness.engines.vllm_advice import advice
 from harness.errors import UsageError
 from harness.schema import Model
 from tests.engines.conftest import need
@@ -67,6 +68,20 @@ def test_an_adapter_of_too_high_a_rank_says_what_to_do(vllm_card: Model, tmp_pat
     (tmp_path / "adapter_config.json").write_text('{"r": 1024}')
     with pytest.raises(UsageError, match="merge the adapter"):
         _lora_rank(vllm_card, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("cause", "step"),
+    [
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.", "memory is short"),
+        ("ValueError: Free memory on device cuda:0 (9/79 GiB) is less than", "memory is short"),
+        ("RuntimeError: Failed to infer device type", "use engine=hf"),
+        ("ValueError: World size (8) is larger than the number of available GPUs", "tensor of"),
+        ("OSError: config.json", "check the card's path"),
+    ],
+)
+def test_each_cause_has_its_next_step(cause: str, step: str) -> None:
+    assert step in advice(cause)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
