@@ -26,7 +26,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from harness.engines import check_flags
+from harness.engines import OPERATIONAL, check_flags
 from harness.engines.chat import identity, prompt_ids, template_text
 from harness.engines.codec import ChatCodec
 from harness.engines.servant import Guard, output_to, reason, root_cause
@@ -131,7 +131,6 @@ class VLLMEngine:
         self.capabilities = frozenset(
             {"generate", "loglikelihood", "token_ids", "logprobs", "seed", "render", "continue"}
         )
-        named = ("dtype", "gpu_memory_utilization")
         self.fingerprint = identity(
             "vllm",
             {
@@ -140,7 +139,9 @@ class VLLMEngine:
                 "dtype": str(config.dtype).removeprefix("torch."),
                 "template": hashlib.sha256(self._codec.template.encode()).hexdigest(),
                 "context_length": self.context_length,
-                "flags": {k: v for k, v in flags.items() if k not in named},
+                "flags": {
+                    k: v for k, v in flags.items() if k not in ("dtype", *OPERATIONAL["vllm"])
+                },
             },
         )
         self._numbers = itertools.count()
@@ -314,7 +315,9 @@ class VLLMEngine:
         """Fail what is asked when the engine dies: vLLM lets its first request wait for ever."""
         if not processes:  # it may live elsewhere, and is then vLLM's to watch
             return
-        multiprocessing.connection.wait([p.sentinel for p in processes])
+        ended = multiprocessing.connection.wait([p.sentinel for p in processes])
+        for process in (p for p in processes if p.sentinel in ended):
+            process.join(5)  # its exit code comes a moment after its end
         with self._gate:
             if self._closed:
                 return
