@@ -97,7 +97,7 @@ def score(
     """Score one rollout.
 
     Args:
-        doc: One target; `kind` in its meta, one of `KINDS`.
+        doc: One target; `kind` in its meta, one of `KINDS` (expression where it says nothing).
         rollout: An errored one gets no metric at all.
         verdicts: Not needed.
         think_tags: Tags of the reasoning.
@@ -109,7 +109,7 @@ def score(
     del verdicts
     if rollout.error is not None or rollout.finish == "error":
         return Score({})
-    kind, target = str(doc.meta["kind"]), doc.targets[0]
+    kind, target = str(doc.meta.get("kind", "expression")), doc.targets[0]
     output = degenerate.reasons(rollout.answer, rollout.finish, think_tags)
     thinking, rest, _ = split_thinking(rollout.answer, think_tags)
     rest = visible(rest)

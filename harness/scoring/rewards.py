@@ -16,6 +16,8 @@
                              F1                        -1 wrong format               -1 .. 1
     railway                  +0.5 right, +0.5 page     +0.5 each tag pair,
                              right                     -length                       -2 .. 2
+    korean, korean_oracle, bookmark
+                             see harness/scoring/reasoning_rewards.py
 
 The first four are R1-Searcher's paper (arXiv 2503.05592, Section 2.2.1; its ablation in Table 5),
 the `_code` ones its released reward servers (RUCAIBox/R1-Searcher @631167cbb3c2), which differ
@@ -36,7 +38,8 @@ from dataclasses import dataclass
 
 from harness.errors import IncompleteError, UsageError, nearest
 from harness.schema import Doc, Reward, Rollout, Verdict
-from harness.scoring import answers, degenerate, qa, rag, search, tagged
+from harness.scoring import answers, degenerate, qa, rag, reasoning_rewards, search, tagged
+from harness.scoring.terms import refuse_failure
 from harness.scoring.text import THINK_TAGS
 
 _QUERY = ("<|begin_of_query|>", "<|end_of_query|>")
@@ -84,7 +87,7 @@ def format_is_right(rollout: Rollout) -> bool:
 
 def r1_searcher_stage1(doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> float:
     """0.5 for at least one search, 0.5 for the right format; in [0, 1]."""
-    _refuse_failure(rollout)
+    refuse_failure(rollout)
     return 0.5 * (rollout.searches >= 1) + 0.5 * format_is_right(rollout)
 
 
@@ -153,7 +156,7 @@ def r1_searcher_llama_stage2_code(doc: Doc, rollout: Rollout, verdicts: Sequence
 
 
 def _solution(rollout: Rollout) -> str:
-    _refuse_failure(rollout)
+    refuse_failure(rollout)
     return transcript(rollout).strip()
 
 
@@ -221,7 +224,7 @@ def railway_reward(length: Length | None = None) -> Reward:
     rule = length or Length()
 
     def reward(doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> float:
-        _refuse_failure(rollout)
+        refuse_failure(rollout)
         metrics = rag.score(doc, rollout, verdicts).metrics
         wanted = ("answer_accuracy", "page_accuracy", "output_tokens")
         missing = [name for name in wanted if name not in metrics]
@@ -250,6 +253,7 @@ REWARDS: Mapping[str, Reward] = {
     "r1_searcher_llama_stage1_code": r1_searcher_llama_stage1_code,
     "r1_searcher_llama_stage2_code": r1_searcher_llama_stage2_code,
     "railway": railway,
+    **reasoning_rewards.REWARDS,
 }
 """Reward by name. Adding one: a function of type `harness.schema.Reward` and a line here."""
 
@@ -266,15 +270,8 @@ def reward(name: str) -> Reward:
 
 
 def _metric(name: str, doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> float:
-    _refuse_failure(rollout)
+    refuse_failure(rollout)
     metrics = qa.score(doc, rollout, verdicts).metrics
     if name not in metrics:
         raise IncompleteError(f"doc '{doc.id}' has no targets, so no {name} and no reward")
     return metrics[name]
-
-
-def _refuse_failure(rollout: Rollout) -> None:
-    if rollout.error is not None or rollout.finish == "error":
-        raise IncompleteError(
-            f"doc '{rollout.doc_id}': the rollout failed ({rollout.error}), so it has no reward"
-        )

