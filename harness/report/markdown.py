@@ -33,6 +33,7 @@ def board(
     sets: Sequence[RecordSet],
     lineage: Lineage,
     published: Sequence[PublishedTable] = (),
+    elsewhere: Sequence[RecordSet] = (),
 ) -> str:
     """One board: every task of it, every row, with intervals, flags and lineage.
 
@@ -42,6 +43,8 @@ def board(
         lineage: Compares a row with its parent.
         published: Every published table: its rows stand beside measured ones of the same task
             and metric, and the board's own tables follow in full.
+        elsewhere: Record sets of other boards on the tasks of this board's own tables; their main
+            figures are given here once more.
     """
     parts = [HEADER, "", f"# {escape(name)}", ""]
     for task in sorted({s.task for s in sets}):
@@ -56,6 +59,11 @@ def board(
             "flags is not a result of the protocol in full: read the flag.",
             "",
         ]
+    if elsewhere:
+        links = sorted({board_of(s) for s in elsewhere})
+        parts += ["## Measured on the same tasks", ""]
+        parts += ["In full on " + ", ".join(f"[{escape(b)}]({b}.md)" for b in links) + ".", ""]
+        parts += _overview(elsewhere)
     own = [t for t in published if t.board == name]
     if own:
         parts += ["## Published tables", "", "As printed; nothing here was measured.", ""]
@@ -248,7 +256,8 @@ def _overview(sets: Sequence[RecordSet]) -> list[str]:
         summary = summarise(s)
         metric = str(s.info.get("metric") or "")
         key = (row_name(s), str(s.info.get("policy", "")), str(s.info.get("retriever", "")))
-        models.setdefault(key, {})[s.task] = cell(summary.estimates.get(metric))
+        several = f" ({s.repeats} samples)" if s.repeats > 1 else ""
+        models.setdefault(key, {})[s.task] = cell(summary.estimates.get(metric)) + several
     metrics = sorted({str(s.info.get("metric") or "") for s in sets})
     body = [
         [*(escape(k) for k in key), *[cells.get(t, "-") for t in tasks]]
@@ -260,6 +269,20 @@ def _overview(sets: Sequence[RecordSet]) -> list[str]:
         table(body, ["model", "policy", "retriever", *tasks]),
         "",
     ]
+
+
+def board_of(records: RecordSet) -> str:
+    """Name of the board that a record set belongs to."""
+    return str(records.info.get("board") or records.task)
+
+
+def _elsewhere(
+    name: str, sets: Sequence[RecordSet], published: Sequence[PublishedTable]
+) -> list[RecordSet]:
+    """Record sets of other boards on the tasks that a board's own published tables name."""
+    own = [t for t in published if t.board == name and not t.not_comparable]
+    tasks = {c.task for t in own for c in t.columns} | {r.task for t in own for r in t.rows}
+    return [s for s in sets if s.task in tasks and board_of(s) != name]
 
 
 def write_boards(
@@ -275,8 +298,11 @@ def write_boards(
     """
     boards: dict[str, list[RecordSet]] = {t.board: [] for t in published}
     for s in sets:
-        boards.setdefault(str(s.info.get("board") or s.task), []).append(s)
-    texts = {f"{n}.md": board(n, group, lineage, published) for n, group in boards.items()}
+        boards.setdefault(board_of(s), []).append(s)
+    texts = {
+        f"{n}.md": board(n, group, lineage, published, _elsewhere(n, sets, published))
+        for n, group in boards.items()
+    }
     texts["README.md"] = index(boards, published)
     written: list[Path] = []
     try:

@@ -1,5 +1,6 @@
 """Boards made of records: published rows beside measured ones, and figures without leaks."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,69 @@ def test_a_frozen_baseline_keeps_which_items_the_prompt_shows(tmp_path: Path):
 def test_the_index_names_measured_boards_first():
     text = index({"aime": [], "railway_rag": [records(5)]}, TABLES)
     assert text.index("## [railway_rag]") < text.index("## [aime]")
+
+
+def on_task(task: str, metric: str, board_name: str, rights, repeats: int = 1) -> RecordSet:
+    """A record set whose i-th doc has `rights[i]` right samples of `repeats`."""
+    docs = tuple(
+        DocSamples(
+            f"d{i}", None, None, "sha",
+            tuple(
+                Sample(r, "x", "stop", {metric: float(r < right), "vote": float(r < right)}, (), 5)
+                for r in range(repeats)
+            ),
+        )
+        for i, right in enumerate(rights)
+    )  # fmt: skip
+    about = {"fingerprints": {}, "board": board_name, "metric": metric, "columns": [metric]}
+    return RecordSet("mine", task, "run", about, docs, len(docs), len(docs), repeats)
+
+
+def test_a_board_of_published_tables_shows_what_other_boards_measured_on_their_tasks(tmp_path):
+    gsm8k = on_task("gsm8k", "accuracy", "gsm8k", [1] * 30)
+    aime = on_task("aime24", "accuracy", "aime", [8] * 30, repeats=16)
+    write_boards(tmp_path, [gsm8k, aime, records(5)], lambda *_: None, TABLES)
+    text = (tmp_path / "korean.md").read_text(encoding="utf-8")
+    assert "In full on [aime](aime.md), [gsm8k](gsm8k.md)." in text
+    (line,) = [x for x in text.splitlines() if x.startswith("| mine ")]
+    assert "(16 samples)" in line
+    assert "railway" not in text
+
+
+def test_several_samples_get_a_table_with_both_intervals_and_counts():
+    several = on_task("aime25", "accuracy", "aime", [16] * 10 + [8] * 10 + [0] * 10, repeats=16)
+    text = board("aime", [several], lambda *_: None, TABLES)
+    assert "Several samples a question:" in text
+    (line,) = [x for x in text.splitlines() if x.startswith("| mine ") and "/30" in x]
+    cells = [c.strip() for c in line.split("|")]
+    assert cells[3:5] == ["30", "16"]
+    assert cells[5].startswith(".500 [")
+    assert cells[6].startswith("[")
+    assert cells[-4:-2] == ["10/30", "10/30"]
+    assert cells[-5].startswith(".500")  # a tie of 8 to 8 counts half: (10 + 5) / 30
+
+
+def test_single_samples_beside_a_mean_of_sixteen_are_marked_and_never_tested():
+    several = on_task("aime24", "accuracy", "aime", [16] * 23 + [0] * 7, repeats=16)
+    text = board("aime", [several], lambda *_: None, TABLES)
+    measured = text.partition("## Published tables")[0]
+    row = next(x for x in measured.splitlines() if x.startswith("| Qwen3 14B "))
+    assert ".7666§" in row
+    assert "single sample a question" in measured
+    mine = next(x for x in measured.splitlines() if x.startswith("| mine "))
+    assert "°" not in mine
+
+
+def test_one_sample_a_question_needs_no_such_table():
+    assert "Several samples" not in board(
+        "aime", [on_task("aime24", "accuracy", "aime", [1] * 30)], lambda *_: None, TABLES
+    )
+
+
+def test_an_unscored_sample_leaves_pass_at_k_out_and_says_so():
+    whole = on_task("aime24", "accuracy", "aime", [2] * 30, repeats=2)
+    first = whole.docs[0]
+    broken = replace(first, samples=(first.samples[0], replace(first.samples[1], metrics=None)))
+    text = board("aime", [replace(whole, docs=(broken, *whole.docs[1:]))], lambda *_: None, ())
+    assert "maj@n" not in text
+    assert "- mine: a sample is unscored or no 0/1, so there is no pass@k." in text
