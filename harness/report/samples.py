@@ -16,7 +16,7 @@ COLUMNS = ("pass@1", "fully_right", "fully_wrong", "output_tokens")
 """Metrics of published tables that find their place here."""
 
 VOTE = "vote"
-"""Metric by which a scorer says that two samples answered the same."""
+"""Metric by which a scorer says that two samples answered the same; below 0: no answer."""
 
 
 def of_records(records: RecordSet, metric: str) -> Repeated | None:
@@ -36,7 +36,7 @@ def of_records(records: RecordSet, metric: str) -> Repeated | None:
         if any(value not in (0, 1) for value in row):
             return None
         right.append(cast("list[float]", row))
-        votes.append([m.get(VOTE) for m in metrics])
+        votes.append([v if (v := m.get(VOTE, -1)) >= 0 else None for m in metrics])
     clusters = [d.cluster or d.doc_id for d in records.docs]
     shared = any(d.cluster is not None for d in records.docs)
     return repeated(right, votes, clusters=clusters if shared else None)

@@ -60,7 +60,13 @@ KINDS = ("integer", "number", "expression")
 LARGEST = 999
 """Of AIME's answers."""
 
-_BOX = re.compile(r"\\(?:boxed|framebox|fbox)\s*\{")
+LONGEST = 1_000
+"""Characters of an answer above which it is not read."""
+
+NO_VOTE = -1.0
+"""`vote` of a sample without a usable answer."""
+
+_BRACE = re.compile(r"\\(?:boxed|framebox|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _LABEL = re.compile(
     r"(?:\b(?:final\s+)?answer\b[*_\s]{0,3}(?:is\b|:|=|\bwould\s+be\b)"
     r"|####"
@@ -134,8 +140,8 @@ def score(
         )
     if rollout.completion_tokens is not None:
         metrics["output_tokens"] = float(rollout.completion_tokens)
-    if normal is not None and not output:
-        metrics["vote"] = _vote(target if right else normal)
+    votes = normal is not None and not output
+    metrics["vote"] = _vote(target if right else str(normal)) if votes else NO_VOTE
     return Score(metrics, tuple(reason for reason in REASONS if reason in given))
 
 
@@ -156,7 +162,7 @@ def stated(text: str, kind: str = "integer", target: str = "") -> str | None:
         distinct = list(dict.fromkeys(found))
         if kind == "expression" and len(distinct) > 1 and len(parts(target)) == len(distinct):
             return ", ".join(distinct)
-        return found[-1]
+        return (boxes(found[-1]) or found)[-1]  # a box in a box is the answer
     labels = list(_LABEL.finditer(text))
     if not labels:
         return None
@@ -168,23 +174,20 @@ def stated(text: str, kind: str = "integer", target: str = "") -> str | None:
 def boxes(text: str) -> list[str]:
     r"""Contents of every \boxed{...} (or \framebox, \fbox) that is closed, in order.
 
-    Braces may be nested; a box within a box is part of the outer one. Linear in the text.
+    Braces may be nested; a box within a closed box is part of the outer one. Linear in the text.
     """
-    found: list[str] = []
-    position = 0
-    while match := _BOX.search(text, position):
-        depth, end = 1, match.end()
-        while end < len(text) and depth:
-            if text[end] == "\\":  # an escaped brace is a character
-                end += 1
-            else:
-                depth += {"{": 1, "}": -1}.get(text[end], 0)
-            end += 1
-        if depth:
-            break
-        found.append(text[match.end() : end - 1].strip())
-        position = end
-    return found
+    opened: list[tuple[int, bool]] = []  # where each open brace's content starts; is it a box
+    closed: list[tuple[int, int]] = []
+    for brace in _BRACE.finditer(text):
+        if brace[0].endswith("{") and brace[0] != "\\{":
+            opened.append((brace.end(), len(brace[0]) > 1))
+        elif brace[0] == "}" and opened:
+            start, is_box = opened.pop()
+            if is_box:
+                while closed and closed[-1][0] > start:
+                    closed.pop()
+                closed.append((start, brace.start()))
+    return [text[start:end].strip() for start, end in closed]
 
 
 def parts(text: str) -> list[str]:
@@ -203,6 +206,8 @@ def parts(text: str) -> list[str]:
 
 def read(text: str, kind: str) -> tuple[str | None, str]:
     """An answer in normal form, or None and the reason why it has none."""
+    if len(text) > LONGEST:
+        return None, "unreadable_answer"
     if kind == "expression":
         return (normal_form(text) or None), ("" if normal_form(text) else "unreadable_answer")
     value = number(text)
@@ -272,6 +277,8 @@ def _keep_fractions(text: str) -> str:
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
+    if len(match[0]) > LONGEST:
+        return None
     if match["over"]:
         top, bottom = Fraction(int(match["over"])), int(match["under"])
     else:

@@ -21,6 +21,8 @@ STATED = {
     r"\framebox{204} minutes": "204",
     r"\fbox {5}": "5",
     r"\boxed{5} and then \boxed{6": "5",  # a box that is never closed is none
+    r"\boxed{5 and then \boxed{6}": "6",
+    r"\boxed{x = \boxed{6}}": "6",
     r"\boxed{3}. Answer: 4": "3",  # a box outranks a sentence
     "The answer is 18.": "18",
     "The final answer is: **18 dollars**. Bye": "18 dollars",
@@ -150,6 +152,13 @@ def test_of_several_boxes_the_last_is_the_whole_answer_only_where_the_target_has
     assert first.reasons == ("several_answers",)
 
 
+@pytest.mark.parametrize("answer", ["9" * 5000, r"\text{" + "a" * 50_000, "1," * 9999, "{" * 9999])
+@pytest.mark.parametrize("kind", numeric.KINDS)
+def test_an_answer_without_end_is_wrong_and_nothing_worse(answer, kind):
+    for text in (answer, rf"\boxed{{{answer}}}", f"The answer is {answer}"):
+        assert score(doc("7", kind), rollout(text)).metrics["accuracy"] == 0
+
+
 def test_a_box_repeated_is_one_answer():
     assert score(doc("7"), rollout(r"\boxed{7} so \boxed{7}")).reasons == ()
 
@@ -169,7 +178,7 @@ def test_a_truncated_output_is_wrong_and_casts_no_vote():
     made = score(doc("7"), rollout(r"\boxed{7} and", finish="length"))
     assert made.metrics["accuracy"] == 0
     assert made.reasons == ("truncated",)
-    assert "vote" not in made.metrics
+    assert made.metrics["vote"] == numeric.NO_VOTE
 
 
 def test_equal_answers_cast_equal_votes():
