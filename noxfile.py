@@ -163,7 +163,7 @@ def light(verb: str, text: str) -> None:
 
 light("compare", "Compare two runs from stored records: -- model=A baseline=B vary=weights.")
 light("freeze", "Freeze a finished run as a baseline: -- run=ID as=NAME.")
-light("rescore", "Score and judge stored records again: -- run=ID judge=again|keep.")
+light("rescore", "Score and judge stored records again: -- run=ID judge=again|keep|NAME.")
 light("import", "Import outside predictions into a run: -- file=F.jsonl task=T model=NAME.")
 light("select", "Training sets by difficulty: -- run=ID tasks=NAME to=DIR.")
 light("runs", "List the stored runs.")

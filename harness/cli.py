@@ -82,6 +82,10 @@ class EvalArgs(Gate):
     max_tokens: int | None = _key(None, "likewise")
     thinking: bool | None = _key(None, "likewise")
     language: str = _key("", "also measure language consistency: ko, en, zh, ja, prompt")
+    judge: str = _key("", "deterministic, or the card of an LLM judge, or both: the first decides")
+    judge_endpoint: str = _key("", "OpenAI-compatible server of the LLM judge")
+    judge_served: str = _key("", "that server's name for the judge")
+    judge_prompt: str = _key("", "railway, railway_spans, acc_l (default: the task's)")
     unsafe_code: bool = _key(False, "run programs of the model without a sandbox")
     fresh: bool = _key(False, "start over; the old run is kept beside the new one")
     boards: str = _key(str(paths.LEADERBOARDS), "folder of leaderboards")
@@ -120,7 +124,13 @@ class RescoreArgs(Where):
     run: str = _key("", "run id or run folder; or")
     model: str = _key("", "model name: its newest run")
     tasks: str = _key("", "only these tasks")
-    judge: str = _key("again", "again: ask the judges again; keep: keep the stored verdicts")
+    judge: str = _key(
+        "again", "again: judges that are code; keep: none; or the card of an LLM judge, as for eval"
+    )
+    judge_endpoint: str = _key("", "OpenAI-compatible server of the LLM judge")
+    judge_served: str = _key("", "that server's name for the judge")
+    judge_prompt: str = _key("", "railway, railway_spans, acc_l (default: the task's)")
+    fresh: bool = _key(False, "ask an LLM judge again even where its verdict is stored")
 
 
 @dataclass

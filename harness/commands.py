@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -19,16 +20,17 @@ from harness.cli import (
     EvalArgs,
     FreezeArgs,
     Gate,
+    RescoreArgs,
     RunsArgs,
     one_line,
     split,
 )
 from harness.compare import Gated, Line, compare, differing, parse_vary, worst
 from harness.differences import Agreement, agreement
-from harness.errors import NoBaselineError, StoreError, UsageError
+from harness.errors import NoBaselineError, StoreError, UsageError, nearest
 from harness.forecast import decide
 from harness.gates import Gates, load_gates
-from harness.models import at_endpoint, load_model
+from harness.models import at_endpoint, load_model, model_names
 from harness.paths import TASKS
 from harness.progress import Progress
 from harness.records import RecordSet, freeze, frozen_tasks, load_frozen
@@ -42,6 +44,7 @@ from harness.store import Store, find_runs
 
 if TYPE_CHECKING:
     from harness.evaluate import Prepared, Settings
+    from harness.judges import OpenJudge
 
 DEMO_MODELS = ("extractive", "SmolLM2-135M")
 DEMO_LIMIT = 32
@@ -63,25 +66,66 @@ def evaluate_command(args: EvalArgs) -> int:
     gated: list[Gated] = []
     agreements: list[Agreement] = []
     incomplete: list[str] = []
-    for model in models:
-        progress = Progress()
-        warn = partial(_warn, args, gates, progress)
-        result = evaluate(model, settings, progress=progress, announce=warn)
-        print_results(result.records)
-        parts = ", ".join(f"{name} {spent:.1f} s" for name, spent in progress.seconds.items())
-        progress.say(f"{model.name}: {result.run} ({parts})")
-        if not result.complete:
-            missing = sum(r.missing for r in result.records)
-            incomplete.append(
-                f"{model.name}: {missing} docs are missing "
-                f"({result.outcome.error or 'interrupted'}); the same command resumes"
-            )
-        sets = {r.task: r for r in result.records}
-        reference = reference_of(model, args.baseline, gates, out, baselines, sets)
-        gated.append(compare(sets, reference, gates, vary))
-        agreements += _agreements(sets, reference, vary)
+    with judge_of(args) as judge:
+        settings = replace(settings, judge=judge)
+        for model in models:
+            progress = Progress()
+            warn = partial(_warn, args, gates, progress)
+            result = evaluate(model, settings, progress=progress, announce=warn)
+            print_results(result.records)
+            parts = ", ".join(f"{name} {spent:.1f} s" for name, spent in progress.seconds.items())
+            progress.say(f"{model.name}: {result.run} ({parts})")
+            if not result.complete:
+                missing = sum(r.missing for r in result.records)
+                incomplete.append(
+                    f"{model.name}: {missing} docs are missing "
+                    f"({result.outcome.error or 'interrupted'}); the same command resumes"
+                )
+            if result.outcome.unjudged:
+                incomplete.append(
+                    f"{model.name}: {result.outcome.unjudged} samples have no verdict; the same "
+                    "command asks the judge again"
+                )
+            sets = {r.task: r for r in result.records}
+            reference = reference_of(model, args.baseline, gates, out, baselines, sets)
+            gated.append(compare(sets, reference, gates, vary))
+            agreements += _agreements(sets, reference, vary)
+        if judge is not None:
+            print(f"judge {judge.name}: {judge.tally}")
     _write_boards(Path(args.boards), out, baselines, gates)
     return finish(args, gated, incomplete, agreements)
+
+
+def judge_of(args: EvalArgs | RescoreArgs) -> AbstractContextManager[OpenJudge | None]:
+    """The LLM judge that the arguments name, opened; None inside where they name none.
+
+    Raises:
+        UsageError: The judge is unknown, or its keys are given without it.
+    """
+    from harness.judges import DETERMINISTIC, open_judge, parse_judge
+    from harness.rescore import JUDGE
+
+    stored = isinstance(args, RescoreArgs)
+    name, decides = parse_judge("" if stored and args.judge in JUDGE else args.judge)
+    if name:
+        known = model_names(Path(args.baselines))
+        if "/" not in name and name not in known:
+            names = [*known, *(JUDGE if stored else [DETERMINISTIC])]
+            raise UsageError(f"judge={name}: {nearest(name, names)}")
+        return open_judge(
+            name,
+            args.judge_endpoint,
+            args.judge_served,
+            decides=decides,
+            prompt=args.judge_prompt,
+            fresh=stored and args.fresh,
+            out=Path(args.out),
+            baselines=Path(args.baselines),
+        )
+    for key in ("judge_endpoint", "judge_served", "judge_prompt"):
+        if getattr(args, key):
+            raise UsageError(f"{key}= needs judge=NAME: the card of the judge")
+    return nullcontext()
 
 
 def _model(name: str, baselines: Path, args: EvalArgs) -> Model:

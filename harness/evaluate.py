@@ -21,6 +21,7 @@ from harness.engines.weights import fingerprint as weights_fingerprint
 from harness.engines.weights import resolve
 from harness.environment import environment
 from harness.errors import UsageError
+from harness.judges import OpenJudge
 from harness.live import LiveRetrievers
 from harness.lm import HarnessLM, Outcome, Player, Prompt, PromptLM, TaskPlan
 from harness.progress import Progress
@@ -58,6 +59,7 @@ class Settings:
         out: Folder of runs.
         tasks_folder: Folder of tasks.
         language: Also measure language consistency: ko, en, zh, ja, or prompt.
+        judge: An LLM judge (`harness.judges.open_judge`); None leaves it to the scorer's own.
         unsafe_code: Run programs that a model wrote without a sandbox where there is none.
         fresh: Start over, keeping the old run beside the new one.
     """
@@ -77,6 +79,7 @@ class Settings:
     out: Path = paths.RUNS
     tasks_folder: Path = paths.TASKS
     language: str = ""
+    judge: OpenJudge | None = None
     unsafe_code: bool = False
     fresh: bool = False
 
@@ -192,6 +195,9 @@ def prepare(
         scorer = _scorer(entries[name].metadata, settings)
         if scorer.prepare is not None:
             scorer.prepare()
+    judge = settings.judge
+    if judge and not any(judge.judges(str(entries[t].metadata.get("scorer", ""))) for t in tasks):
+        raise UsageError(f"judge={judge.name}: no LLM judges any of {', '.join(tasks)}")
     identity = identify()
     run_id = codec.sha(identity)[:10]
     check_options(settings.task_options, [entries[t] for t in tasks])
@@ -394,6 +400,8 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
 def _scorer(metadata: Mapping[str, Any], settings: Settings) -> TaskScorer:
     """The task's scorer as this invocation wants it."""
     scorer = task_scorer(str(metadata.get("scorer", "")), unsafe_code=settings.unsafe_code)
+    if settings.judge is not None:
+        scorer = settings.judge.on(scorer)
     return with_language(scorer, settings.language) if settings.language else scorer
 
 

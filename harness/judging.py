@@ -1,16 +1,16 @@
 """Slow judges beside generation: a few threads, each waiting for what it started.
 
-A rollout whose judge is slow (it runs programs) is committed without a score the moment it
-ends, so that nothing is lost; its score follows. A killed run finds such samples again as stale.
+A rollout whose judge is slow (it runs programs, or is a model) is committed without a score the
+moment it ends, so that nothing is lost; its score follows. A killed run finds such samples again
+as stale.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from harness.rescore import settled
+from harness.rescore import workers_of
 from harness.rollouts.driver import Job
 from harness.schema import Rollout
 from harness.scoring import TaskScorer
@@ -20,20 +20,20 @@ from harness.store import NewScore
 class Judging:
     """Judges rollouts in threads; what is finished is collected by the thread that stores.
 
-    Args:
-        workers: Judgements at a time; None takes the number of cores, 8 at most.
+    Judges that compute share as many threads as there are cores, 8 at most; one that waits for a
+    server has as many as it asks for.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
-        self._workers = workers or min(8, os.cpu_count() or 1)
-        self._pool: ThreadPoolExecutor | None = None
+    def __init__(self) -> None:
+        self._pools: dict[int, ThreadPoolExecutor] = {}
         self._waiting: list[Future[NewScore]] = []
 
     def submit(self, job: Job, rollout: Rollout, scorer: TaskScorer) -> None:
         """Judge a rollout soon."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="judge")
-        self._waiting.append(self._pool.submit(_judge, job, rollout, scorer))
+        workers = workers_of(scorer)
+        if workers not in self._pools:
+            self._pools[workers] = ThreadPoolExecutor(workers, thread_name_prefix="judge")
+        self._waiting.append(self._pools[workers].submit(_judge, job, rollout, scorer))
 
     def finished(self, *, wait: bool = False) -> Iterator[NewScore]:
         """Hand over what is judged; with `wait`, everything that was submitted.
@@ -50,12 +50,12 @@ class Judging:
 
     def close(self) -> None:
         """Drop what has not begun; idempotent."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        for pool in self._pools.values():
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._pools = {}
 
 
 def _judge(job: Job, rollout: Rollout, scorer: TaskScorer) -> NewScore:
     verdicts, score = scorer.judge_and_score(job.doc, rollout)
-    by = scorer.fingerprint if settled(scorer, verdicts) else ""
+    by = scorer.fingerprint if scorer.settled(verdicts) else ""
     return NewScore(job.task, job.doc.id, rollout.repeat, job.request, verdicts, score, by)

@@ -76,12 +76,17 @@ class TaskPlan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a run's samples."""
+    """What became of a run's samples.
+
+    Attributes:
+        unjudged: Samples in the selection whose judge gave no verdict: it is asked again.
+    """
 
     reused: int = 0
     played: int = 0
     failed: int = 0
     rescored: int = 0
+    unjudged: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     error: str = ""
@@ -281,7 +286,9 @@ class HarnessLM(LM):
             self.outcome.error = self.outcome.error or driver.gave_up
         for task in stored:
             plan = self._plans[task]
-            if len(self._store.finished(task, plan.selected)) >= plan.selected * plan.repeats:
+            finished = self._store.finished(task, plan.selected)
+            self.outcome.unjudged += len(finished & self._store.stale(task, _scored_by(plan)))
+            if len(finished) >= plan.selected * plan.repeats:
                 self._store.complete(task, plan.selected)
                 self.outcome.finished.add(task)
 
@@ -306,7 +313,7 @@ class HarnessLM(LM):
             self._progress.sample(failed=True)
             return
         plan = self._plans[job.task]
-        if plan.scorer.slow:
+        if plan.scorer.waits:
             self._store.put_sample(job.task, job.request, rollout, (), None, "")
             self._judging.submit(job, rollout, plan.scorer)
             self._put_judged()

@@ -16,12 +16,24 @@ from harness.store import Store
 
 def rescore_command(args: RescoreArgs) -> int:
     """Score a stored run again and print what changed."""
+    from harness.commands import judge_of
+
     if bool(args.run) == bool(args.model):
         raise UsageError("rescore needs run=ID or model=NAME (its newest run)")
     out, baselines = Path(args.out), Path(args.baselines)
     name = args.run or args.model
-    results = rescore(name, split(args.tasks), judge=args.judge, out=out, baselines=baselines)
+    with judge_of(args) as judge:
+        results = rescore(
+            name,
+            split(args.tasks),
+            judge="again" if judge else args.judge,
+            llm=judge.on if judge else None,
+            out=out,
+            baselines=baselines,
+        )
     print_rescored(results)
+    if judge is not None:
+        print(f"judge {judge.name}: {judge.tally}")
     run = find_run(name, out)
     if any(r.before != r.after or r.docs for r in results):
         for frozen in frozen_from(run, baselines):

@@ -10,7 +10,9 @@ log are one transaction: after a kill the run is as it was, or rescored.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,8 @@ from harness.records import frozen_tasks, load_frozen
 from harness.runs import find_run
 from harness.schema import Record, Score, Verdict
 from harness.scoring import TaskScorer, task_scorer
-from harness.scoring.table import scorer_info, with_language
+from harness.scoring.llm_judge import PREFIX, AbsentJudge
+from harness.scoring.table import scorer_info, with_language, with_outside
 from harness.store import NewScore, Store, StoredRun
 
 EVERY = 2**62
@@ -73,9 +76,9 @@ def scored_by(scorer: str, dataset: str) -> str:
     return f"{scorer}|{dataset}"
 
 
-def settled(scorer: TaskScorer, verdicts: Sequence[Verdict]) -> bool:
-    """Whether a slow judge gave its verdict; without one (infrastructure) it is asked again."""
-    return not scorer.slow or all(v.values is not None for v in verdicts)
+def workers_of(scorer: TaskScorer) -> int:
+    """Judgements at a time: as many as an outside judge asks for, else the cores, 8 at most."""
+    return scorer.outside.workers if scorer.outside else min(8, os.cpu_count() or 1)
 
 
 def score_again(
@@ -92,31 +95,53 @@ def score_again(
         store: An open run.
         task: Task name.
         scorer: What to score with.
-        keep: Keep the stored verdicts; False asks the judge again.
+        keep: Keep the stored verdicts; False asks the judges again, but for the stored verdicts
+            of LLMs (see `TaskScorer.judge_and_score`).
         wanted: Which records.
 
     Yields:
         The record as it is stored, and what its score is to be.
     """
-    dataset = str(store.tasks()[task].info["fingerprints"]["dataset"])
+    info = store.tasks()[task].info
+    dataset = str(info["fingerprints"]["dataset"])
+    decider = str(info["fingerprints"].get("scorer", "")).partition("|")[0].partition("+")[2]
     docs = {d.doc.id: d for d in store.docs(task)}
-    for record in store.records(task, EVERY):
-        if not wanted(record):
-            continue
+
+    def again(record: Record) -> tuple[Record, NewScore]:
         stored = docs[record.doc_id]
-        fingerprint = scorer.fingerprint
+        by, verdicts = scorer.fingerprint, record.verdicts
         if keep:
-            verdicts = record.verdicts
-            score = scorer.rescore(stored.doc, record.rollout, verdicts)
-            if scorer.judge is not None:
-                judges = "+".join(v.judge for v in verdicts) or "no verdict"
-                fingerprint = f"{fingerprint.partition('+')[0]}+{judges}"
+            deciding = _deciding(verdicts, decider) if scorer.judge or decider else ()
+            score = scorer.rescore(stored.doc, record.rollout, deciding)
+            if scorer.judge is not None or deciding:
+                by = _kept(scorer.fingerprint, deciding)
         else:
-            verdicts, score = scorer.judge_and_score(stored.doc, record.rollout)
-        yield record, NewScore(
+            verdicts, score = scorer.judge_and_score(stored.doc, record.rollout, record.verdicts)
+            by = by if scorer.settled(verdicts) else ""
+        return record, NewScore(
             task, record.doc_id, record.repeat, stored.request, verdicts, score,
-            scored_by(fingerprint, dataset) if settled(scorer, verdicts) else "",
+            scored_by(by, dataset) if by else "",
         )  # fmt: skip
+
+    records = (record for record in store.records(task, EVERY) if wanted(record))
+    if keep or not scorer.waits:
+        yield from map(again, records)
+        return
+    with ThreadPoolExecutor(workers_of(scorer), thread_name_prefix="judge") as pool:
+        yield from pool.map(again, list(records))
+
+
+def _deciding(verdicts: Sequence[Verdict], name: str) -> tuple[Verdict, ...]:
+    """Of stored verdicts, the one that made the metrics: by its name, else the first."""
+    named = [v for v in verdicts if v.judge == name]
+    return tuple((named or list(verdicts))[:1])
+
+
+def _kept(fingerprint: str, deciding: Sequence[Verdict]) -> str:
+    """The scorer's fingerprint with the judge whose stored verdict decided."""
+    own, bar, beside = fingerprint.partition("|")
+    judge = deciding[0].judge if deciding else "no verdict"
+    return f"{own.partition('+')[0]}+{judge}{bar}{beside}"
 
 
 def rescore(
@@ -124,6 +149,7 @@ def rescore(
     tasks: Sequence[str] = (),
     *,
     judge: str = "again",
+    llm: Callable[[TaskScorer], TaskScorer] | None = None,
     out: Path = paths.RUNS,
     baselines: Path = paths.BASELINES,
     tasks_folder: Path = paths.TASKS,
@@ -133,7 +159,10 @@ def rescore(
     Args:
         run: Run id, run folder, or model name (its newest run).
         tasks: Only these; empty takes all that the run has.
-        judge: "again" asks the judges again, "keep" keeps the stored verdicts.
+        judge: "again" asks the judges again that are code, and keeps what LLMs said; "keep" keeps
+            all stored verdicts.
+        llm: Puts an LLM judge on a scorer (`harness.judges.OpenJudge.on`); it is asked where its
+            verdict is not stored.
         out: Folder of runs.
         baselines: Folder of frozen baselines, to tell a run from a baseline.
         tasks_folder: A task found there is scored by the scorer that it names today, any other
@@ -161,7 +190,7 @@ def rescore(
         infos: dict[str, Mapping[str, Any]] = {}
         for task in tasks or have:
             info = store.tasks()[task].info
-            scorer = _scorer_of(task, info, entries)
+            scorer = _scorer_of(task, info, entries, llm)
             if scorer.prepare is not None and judge == "again":
                 scorer.prepare()
             done = [
@@ -215,10 +244,22 @@ def _find(run: str, out: Path, baselines: Path) -> Path:
         ) from None
 
 
-def _scorer_of(task: str, info: Mapping[str, Any], entries: Mapping[str, Entry]) -> TaskScorer:
-    stored = str(info["fingerprints"]["scorer"]).partition("@")[0]
+def _scorer_of(
+    task: str,
+    info: Mapping[str, Any],
+    entries: Mapping[str, Entry],
+    llm: Callable[[TaskScorer], TaskScorer] | None,
+) -> TaskScorer:
+    """The task's scorer of today; an LLM that decided goes on deciding, by its stored verdicts."""
+    before = str(info["fingerprints"]["scorer"])
+    stored = before.partition("@")[0]
     entry = entries.get(task)
     scorer = task_scorer(str(entry.metadata.get("scorer", stored)) if entry else stored)
+    decider = before.partition("+")[2]
+    if llm is not None:
+        scorer = llm(scorer)
+    elif decider.startswith(PREFIX):
+        scorer = with_outside(scorer, AbsentJudge(decider))
     language = str(info.get("language", ""))
     return with_language(scorer, language) if language else scorer
 
@@ -226,7 +267,7 @@ def _scorer_of(task: str, info: Mapping[str, Any], entries: Mapping[str, Entry])
 def _compare(
     task: str, before: str, scorer: TaskScorer, done: Sequence[tuple[NewScore, Score | None]]
 ) -> Rescored:
-    now = sorted({new.scorer.partition("|")[0] for new, _ in done})
+    now = sorted({new.scorer.partition("|")[0] for new, _ in done if new.scorer})
     pairs = [(new.doc_id, _values(old), _values(new.score)) for new, old in done]
     names = sorted({name for _, old, new in pairs for name in (*old, *new)})
     changes = [_change(name, pairs) for name in names]

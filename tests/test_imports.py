@@ -43,6 +43,7 @@ ALLOWED = {
     "rescore": BASE | {"store", "scoring", "catalog", "environment", "runs", "records"},
     "predictions": BASE,
     "task_loader": BASE | {"catalog"},
+    "judges": BASE | {"engines", "models", "scoring"},
     "judging": BASE | {"scoring", "rollouts", "store", "rescore"},
     "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore", "leaks", "judging"},
     "live": BASE | {"retrieval", "task_loader", "runs"},

@@ -36,6 +36,9 @@ from harness.scoring.text import THINK_TAGS
 
 VERSION = 1
 
+JUDGE_PROMPT = "acc_l"
+"""Prompt of an LLM judge (judges.toml)."""
+
 METRICS = {
     "cem_bag": True,
     "em": True,
@@ -108,6 +111,15 @@ def _best(metric: Pair, prediction: str, targets: Sequence[str], rule: Variant) 
 
 
 # --- the scorer -----------------------------------------------------------------------------
+
+
+def judge_fields(doc: Doc, rollout: Rollout) -> dict[str, str]:
+    """What an LLM judge is shown; several targets stand one a line."""
+    return {
+        "question": doc.question,
+        "gold_answer": "\n".join(doc.targets),
+        "pred_answer": (answers.extract(rollout.answer) or "").strip(),
+    }
 
 
 def score(

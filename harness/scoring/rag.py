@@ -20,9 +20,15 @@ from harness.scoring.judge import gold_pages
 from harness.scoring.judge import judge as judge_parsed
 from harness.scoring.text import FINAL_PUNCTUATION, THINK_TAGS, squeeze
 
-__all__ = ["DOC_METRICS", "JUDGE", "METRICS", "REASONS", "VERSION", "judge", "score"]
+__all__ = [
+    "DOC_METRICS", "JUDGE", "JUDGE_PROMPT", "METRICS", "REASONS", "VERSION",
+    "judge", "judge_fields", "score",
+]  # fmt: skip
 
 VERSION = 1
+
+JUDGE_PROMPT = "railway"
+"""Prompt of an LLM judge (judges.toml)."""
 
 METRICS = {
     "answer_accuracy": True,
@@ -50,6 +56,19 @@ _UNUSABLE = frozenset({"repeated_output", "over_output"})
 def judge(doc: Doc, rollout: Rollout, think_tags: tuple[str, str] | None = THINK_TAGS) -> Verdict:
     """Parse a rollout and ask the deterministic judge (`harness.scoring.judge`)."""
     return judge_parsed(doc, tagged.parse(rollout.answer, think_tags))
+
+
+def judge_fields(doc: Doc, rollout: Rollout) -> dict[str, str]:
+    """What an LLM judge is shown; several targets stand one a line."""
+    parsed = tagged.parse(rollout.answer)
+    return {
+        "question": doc.question,
+        "gold_answer": "\n".join(doc.targets),
+        "gold_page": ", ".join(map(str, sorted(gold_pages(doc)))),
+        "pred_answer": parsed.answer or "",
+        "pred_page": parsed.page_text or "",
+        "output": rollout.answer,
+    }
 
 
 def score(

@@ -5,12 +5,37 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from harness.errors import UsageError, nearest
 from harness.schema import Doc, Rollout, Score, Scorer, Verdict
+from harness.scoring.llm_judge import Fields, answered, is_llm
 
 Judge = Callable[[Doc, Rollout], Verdict]
+
+
+class OutsideJudge(Protocol):
+    """A judge that is no code of the scorer's (`harness.scoring.llm_judge`)."""
+
+    @property
+    def name(self) -> str:
+        """Stands in its verdicts."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """Verdicts to ask for at a time."""
+        ...
+
+    @property
+    def fresh(self) -> bool:
+        """Whether to ask again where its verdict is stored."""
+        ...
+
+    def __call__(self, doc: Doc, rollout: Rollout) -> Verdict:
+        """Judge a rollout; waits."""
+        ...
+
 
 SCORERS = {
     "choice": ("harness.scoring.choice:score", ""),
@@ -34,6 +59,9 @@ class TaskScorer:
         slow: The judge takes long and is to be asked from a thread of its own.
         prepare: Called before anything is generated; raises UsageError where the judge cannot
             work here.
+        outside: Another judge beside the scorer's own, or in its place where it has none.
+        outside_decides: Whether the outside judge's verdict makes the metrics; the other one is
+            kept beside it, for the audit.
     """
 
     name: str
@@ -44,18 +72,53 @@ class TaskScorer:
     doc_metrics: frozenset[str] = frozenset()
     slow: bool = False
     prepare: Callable[[], None] | None = None
+    outside: OutsideJudge | None = None
+    outside_decides: bool = True
+
+    @property
+    def waits(self) -> bool:
+        """Whether any judge is to be asked from a thread of its own."""
+        return self.slow or self.outside is not None
 
     def judge_and_score(
-        self, doc: Doc, rollout: Rollout
+        self, doc: Doc, rollout: Rollout, stored: Sequence[Verdict] = ()
     ) -> tuple[tuple[Verdict, ...], Score | None]:
-        """Verdicts and score of a rollout; the score is None where nothing could be scored."""
+        """Verdicts, the deciding one first, and score of a rollout.
+
+        Args:
+            doc: The doc.
+            rollout: Its rollout.
+            stored: Verdicts that it has already. Those of LLMs are kept: they cost something,
+                and a model may not say the same again. The outside judge is asked only if its
+                own is not among them.
+
+        Returns:
+            The score is None where nothing could be scored.
+        """
         if rollout.error is not None or rollout.finish == "error":
-            return (), None
-        verdicts = (self.judge(doc, rollout),) if self.judge else ()
-        return verdicts, self.rescore(doc, rollout, verdicts)
+            return tuple(v for v in stored if is_llm(v)), None
+        verdicts = [self.judge(doc, rollout)] if self.judge else []
+        if self.outside is not None:
+            known = [v for v in stored if v.judge == self.outside.name and answered(v)]
+            verdict = known[0] if known and not self.outside.fresh else self.outside(doc, rollout)
+            verdicts.insert(0 if self.outside_decides else len(verdicts), verdict)
+        score = self.rescore(doc, rollout, verdicts[:1])
+        names = {v.judge for v in verdicts}
+        verdicts += [v for v in stored if is_llm(v) and v.judge not in names]
+        return tuple(verdicts), score
+
+    def settled(self, verdicts: Sequence[Verdict]) -> bool:
+        """Whether all slow judges answered; those that failed (infrastructure) are asked again."""
+        outside = self.outside.name if self.outside else ""
+        return all(
+            answered(v)
+            if v.judge == outside
+            else is_llm(v) or v.values is not None or not self.slow
+            for v in verdicts
+        )
 
     def rescore(self, doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> Score | None:
-        """Score with verdicts that are already there."""
+        """Score with the verdicts that decide."""
         score = self.score(doc, rollout, verdicts)
         metrics = dict(score.metrics)
         if rollout.finish == "unknown":  # nobody can tell whether the text was cut off
@@ -93,6 +156,39 @@ def task_scorer(name: str, *, unsafe_code: bool = False) -> TaskScorer:
         bool(getattr(module, "SLOW", False)),
         None if unsafe else getattr(module, "require_sandbox", None),
     )
+
+
+def judged_by_llm(name: str) -> tuple[str, Fields] | None:
+    """The judge prompt of a scorer, and what fills it; None where no LLM judges.
+
+    Raises:
+        UsageError: Unknown scorer.
+    """
+    if name not in SCORERS:
+        raise UsageError(f"unknown scorer '{name}': {nearest(name, SCORERS)}")
+    module: Any = importlib.import_module(SCORERS[name][0].partition(":")[0])
+    if not hasattr(module, "judge_fields"):
+        return None
+    return str(module.JUDGE_PROMPT), module.judge_fields
+
+
+def with_outside(scorer: TaskScorer, judge: OutsideJudge, *, decides: bool = True) -> TaskScorer:
+    """The scorer with another judge.
+
+    The judge that decides stands in the fingerprint, so runs that were judged differently do not
+    compare; one beside it stands behind "|".
+
+    Args:
+        scorer: Not yet with a language.
+        judge: The other judge.
+        decides: Whether its verdict makes the metrics. A scorer without a judge of its own knows
+            no other.
+    """
+    decides = decides or scorer.judge is None
+    fingerprint = f"{scorer.fingerprint}|beside {judge.name}"
+    if decides:
+        fingerprint = f"{scorer.fingerprint.partition('+')[0]}+{judge.name}"
+    return replace(scorer, fingerprint=fingerprint, outside=judge, outside_decides=decides)
 
 
 def with_language(scorer: TaskScorer, language: str) -> TaskScorer:
