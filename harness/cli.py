@@ -63,7 +63,7 @@ class EvalArgs(Gate):
     retriever: str = _key("", "where passages come from (default: the task's)")
     retriever_options: dict[str, Any] = field(
         default_factory=dict[str, Any],
-        metadata={"help": "settings of a retriever searched live: retriever_options.KEY=VALUE"},
+        metadata={"help": "settings of the retriever: retriever_options.KEY=VALUE"},
     )
     task_options: dict[str, Any] = field(
         default_factory=dict[str, Any],

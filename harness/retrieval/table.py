@@ -63,6 +63,35 @@ def _none(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriev
     return NoRetrieval()
 
 
+def _dense(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
+    from harness.retrieval.dense import Dense
+    from harness.retrieval.encoders import ENCODERS, open_encoder
+
+    if "encoder" not in options:
+        raise UsageError(
+            f"retriever 'dense' needs retriever_options.encoder=NAME, one of {', '.join(ENCODERS)}"
+        )
+    own = {k.removeprefix("encoder_"): v for k, v in options.items() if k.startswith("encoder_")}
+    settings = {k: v for k, v in options.items() if not k.startswith("encoder")}
+    _known("dense", Dense, settings)
+    return Dense(corpus, open_encoder(str(options["encoder"]), **own), **settings)
+
+
+def _hybrid(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
+    from harness.retrieval.hybrid import Hybrid
+
+    names = [n.strip() for n in str(options.pop("of", "bm25,dense")).split(",") if n.strip()]
+    if "hybrid" in names or len(set(names)) < len(names):
+        raise UsageError("retriever 'hybrid': option 'of' names other retrievers, each once")
+    parts: dict[str, dict[str, Any]] = {name: {} for name in names}
+    settings: dict[str, Any] = {}
+    for option, value in options.items():  # dense.encoder=e5 is option encoder of dense
+        name, dot, key = option.partition(".")
+        (parts[name] if dot and name in parts else settings)[key if dot else option] = value
+    _known("hybrid", Hybrid, settings)
+    return Hybrid([open_retriever(n, corpus, gold, **o) for n, o in parts.items()], **settings)
+
+
 def _google(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.web import Google, WebRetriever
 
@@ -90,6 +119,8 @@ def _replay(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retri
 RETRIEVERS = {
     "bm25": "BM25 (bm25s, Lucene's formula); options k1, b, method, idf, tokenizer",
     "rank_bm25": "BM25Okapi of rank_bm25, the reference; options k1, b, epsilon, tokenizer",
+    "dense": "FAISS; options encoder, encoder_KEY, index, kind (flat, hnsw, ivf), m, lists, ...",
+    "hybrid": "reciprocal rank fusion; options of=bm25,dense, dense.encoder=NAME, constant, depth",
     "oracle": "the gold passages first, then another retriever's ranking; option base",
     "published": "the ranking that was published with the data, where a task's data has one",
     "none": "no passages: what the model knows by itself",
@@ -108,6 +139,8 @@ WITHOUT_CORPUS = RECORDED | {"none", "replay"}
 _BUILDERS: dict[str, Builder] = {
     "bm25": _bm25,
     "rank_bm25": _rank_bm25,
+    "dense": _dense,
+    "hybrid": _hybrid,
     "oracle": _oracle,
     "published": _published,
     "none": _none,
@@ -194,7 +227,7 @@ def _ranked(name: str, result: list[Passage] | RetrievalError) -> list[Passage]:
 
 def _known(name: str, target: Callable[..., object], options: dict[str, Any]) -> dict[str, Any]:
     """The options, after a check against the parameters of what they configure."""
-    given = ("corpus", "api", "args")
+    given = ("corpus", "api", "args", "encoder", "retrievers")
     known = [p for p in inspect.signature(target).parameters if p not in given]
     for option in options:
         if option not in known:

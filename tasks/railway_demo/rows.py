@@ -6,12 +6,13 @@ Called by lm-eval once a task; the three tasks share one ranking, cached in the 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import DataError
-from harness.retrieval import load_jsonl, open_retriever, ranking
+from harness.retrieval import load_jsonl, ranking
 from harness.schema import Doc
 from harness.scoring.process import doc_to_row
 from harness.scoring.process import process_results as make_process_results
@@ -41,12 +42,18 @@ def questions(split: str) -> list[dict[str, Any]]:
     return rows
 
 
-def build_docs(split: str, top_k: int, retriever: str = "bm25") -> tuple[list[Doc], str]:
+def build_docs(
+    split: str,
+    top_k: int,
+    retriever: str = "bm25",
+    retriever_options: Mapping[str, Any] | None = None,
+) -> tuple[list[Doc], str]:
     """Docs with the first `top_k` passages of the retriever's ranking, and its fingerprint."""
     corpus = load_jsonl(PAGES)
     rows = questions(split)
     gold = {row["question"]: row["chunk_id"] for row in rows}
-    ranked = ranking(retriever, corpus, [r["question"] for r in rows], top_k, gold=gold)
+    asked = [row["question"] for row in rows]
+    ranked = ranking(retriever, corpus, asked, top_k, gold=gold, **(retriever_options or {}))
     pages = {p.page: " ".join(p.text.split()) for p in corpus.passages}
     docs = [
         Doc(
@@ -62,14 +69,19 @@ def build_docs(split: str, top_k: int, retriever: str = "bm25") -> tuple[list[Do
         )
         for row, passages in zip(rows, ranked, strict=True)
     ]
-    return docs, open_retriever(retriever, corpus, gold).fingerprint
+    return docs, ranked.fingerprint
 
 
-def build(top_k: int = 5, retriever: str = "bm25", **_: Any) -> dict[str, datasets.Dataset]:
+def build(
+    top_k: int = 5,
+    retriever: str = "bm25",
+    retriever_options: Mapping[str, Any] | None = None,
+    **_: Any,
+) -> dict[str, datasets.Dataset]:
     """lm-eval's `custom_dataset`: the test set with its passages in the rows."""
     import datasets
 
-    docs, fingerprint = build_docs("test", top_k, retriever)
+    docs, fingerprint = build_docs("test", top_k, retriever, retriever_options)
     rows = [doc_to_row(doc) | {"retriever": fingerprint} for doc in docs]
     return {"test": datasets.Dataset.from_list(rows)}
 

@@ -51,7 +51,10 @@ def questions(data: str | Path | None = None) -> list[dict[str, str]]:
 
 
 def build_docs(
-    top_k: int, retriever: str = "published", data: str | Path | None = None
+    top_k: int,
+    retriever: str = "published",
+    data: str | Path | None = None,
+    retriever_options: Mapping[str, Any] | None = None,
 ) -> tuple[list[Doc], str]:
     """Docs with the first `top_k` passages of the retriever's ranking, and its fingerprint.
 
@@ -62,13 +65,13 @@ def build_docs(
     corpus = load_jsonl(locate(DATASET, PAGES, data))
     chunks = {str(p.page): p.doc_id for p in corpus.passages}  # one chunk a page
     gold = {row["question"]: row["chunk_id"] for row in rows}
-    options: dict[str, Any] = {}
-    if retriever in ("published", "oracle"):
+    options = dict(retriever_options or {})
+    if retriever == "oracle":
+        options.setdefault("base", "published")
+    if "published" in (retriever, options.get("base")):
         options["rankings"] = {
             row["question"]: [chunks[row[column]] for column in _RANKED] for row in rows
         }
-    if retriever == "oracle":
-        options["base"] = "published"
     ranked = ranking(retriever, corpus, [r["question"] for r in rows], top_k, gold=gold, **options)
     pages = {p.page: squeeze(p.text) for p in corpus.passages}
     docs = [
@@ -99,6 +102,7 @@ def build(
     top_k: int = DEPTH,
     retriever: str = "published",
     data: str | Path | None = None,
+    retriever_options: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> dict[str, datasets.Dataset]:
     """lm-eval's `custom_dataset`: the test set with its passages in the rows.
@@ -107,10 +111,11 @@ def build(
         top_k: Passages a question.
         retriever: Any of `harness.retrieval.RETRIEVERS`.
         data: The data root; None takes CHECKRAIL_DATA.
+        retriever_options: The retriever's own settings.
     """
     import datasets
 
-    docs, fingerprint = build_docs(top_k, retriever, data)
+    docs, fingerprint = build_docs(top_k, retriever, data, retriever_options)
     rows = [doc_to_row(doc) | {"retriever": fingerprint} for doc in docs]
     return {"test": datasets.Dataset.from_list(rows)}
 

@@ -164,6 +164,8 @@ def test_every_listed_retriever_opens(monkeypatch: pytest.MonkeyPatch, tmp_path:
     needs: dict[str, dict[str, object]] = {
         "published": {"rankings": {"a": ["p1"]}},
         "searxng": {"url": "http://localhost:1"},
+        "dense": {"encoder": "ngram"},
+        "hybrid": {"of": "bm25,dense", "dense.encoder": "ngram"},
         "replay": {"path": journal},
     }
     for name in RETRIEVERS:

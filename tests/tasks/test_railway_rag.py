@@ -173,11 +173,15 @@ def test_a_quarter_of_the_answers_found_on_their_page_stand_on_another_as_well(d
 
 
 @pytest.mark.data
-def test_top_1_and_3_are_the_beginning_of_top_5_with_every_retriever(data_root):
+def test_top_1_and_3_are_the_beginning_of_top_5_with_every_retriever(
+    data_root, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("CHECKRAIL_CACHE", str(tmp_path))
+    options = {"dense": {"encoder": "ngram"}, "hybrid": {"dense.encoder": "ngram"}}
     for name in (set(RETRIEVERS) - WITHOUT_CORPUS) | {"none"}:
-        five, fingerprint = rows.build_docs(5, name, data_root)
+        five, fingerprint = rows.build_docs(5, name, data_root, options.get(name))
         for k in (1, 3):
-            fewer, same = rows.build_docs(k, name, data_root)
+            fewer, same = rows.build_docs(k, name, data_root, options.get(name))
             assert same == fingerprint
             assert [d.passages for d in fewer] == [d.passages[:k] for d in five]
 
