@@ -145,6 +145,13 @@ def evaluate(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def build(session: nox.Session) -> None:
+    """A benchmark from a document: -- document=plan.pdf endpoint=URL out=DIR."""
+    python = install(session, "build")
+    run(session, python, "-m", "harness", "build", *session.posargs)
+
+
+@nox.session(default=False)
 def plan(session: nox.Session) -> None:
     """What an evaluation will take and what its gate can decide: takes eval's arguments."""
     python = install(session, *engines(session.posargs))

@@ -158,6 +158,29 @@ class SelectArgs(Where):
 
 
 @dataclass
+class BuildArgs:
+    """Build a benchmark from a document: page chunks, questions, test and training sets."""
+
+    document: str = _key("", "a .pdf, .txt, .md file, or .jsonl with a page a line")
+    endpoint: str = _key("", "OpenAI-compatible server that writes the questions")
+    served: str = _key("", "the server's name for the model (default: the one that it serves)")
+    out: str = _key("", "folder of the benchmark; the same command resumes there")
+    questions: int = _key(15, "questions a page")
+    answers: str = _key("free", "free: the model picks them; spans: clauses of the page are given")
+    form: str = _key("chat", "chat, or completion for base models")
+    temperature: float = _key(0.5, "of the model")
+    page_chars: int = _key(0, "characters a page of a text without form feeds")
+    skip_empty: bool = _key(False, "leave out pages without text")
+    split: str = _key("chunk", "chunk: test pages are not trained on; or question")
+    sft: int = _key(100, "training questions for SFT; the rest is for RL")
+    retriever: str = _key("bm25", "whose top 5 stand in the training rows")
+    requests: int = _key(4, "pages asked for at once")
+    timeout: float = _key(600.0, "seconds without a byte of a reply")
+    seed: int = _key(0, "of the model and of the split")
+    fresh: bool = _key(False, "drop what is stored there and start over")
+
+
+@dataclass
 class RunsArgs(Where):
     """List the stored runs."""
 
@@ -199,6 +222,7 @@ VERBS = {
     "rescore": Verb(RescoreArgs, "harness.record_commands:rescore_command"),
     "import": Verb(ImportArgs, "harness.record_commands:import_command"),
     "select": Verb(SelectArgs, "harness.record_commands:select_command"),
+    "build": Verb(BuildArgs, "harness.build_command:build_command"),
     "runs": Verb(RunsArgs, "harness.commands:runs_command"),
     "check": Verb(CheckArgs, "harness.commands:check_command"),
     "leaderboard": Verb(BoardArgs, "harness.commands:leaderboard_command"),

@@ -25,6 +25,7 @@ class Progress:
         self._live = self._stream.isatty() and not quiet
         self._total = self._done = self._failed = self._tokens = self._new = 0
         self._started = self._last = 0.0
+        self._unit = "samples"
         self.seconds: dict[str, float] = {}
 
     def say(self, text: str) -> None:
@@ -45,12 +46,13 @@ class Progress:
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
 
     @contextmanager
-    def samples(self, total: int, done: int = 0) -> Generator[None]:
-        """Count samples; `done` of `total` are there already."""
+    def samples(self, total: int, done: int = 0, unit: str = "samples") -> Generator[None]:
+        """Count samples (or another unit); `done` of `total` are there already."""
+        self._unit = unit
         self._total, self._done, self._failed, self._tokens, self._new = total, done, 0, 0, 0
         self._started = self._last = time.perf_counter()
         if done:
-            self.say(f"  {done} of {total} samples are stored already")
+            self.say(f"  {done} of {total} {unit} are stored already")
         try:
             yield
         finally:
@@ -74,7 +76,7 @@ class Progress:
         self._last = now
         spent = max(now - self._started, 1e-9)
         left = self._total - self._done - self._failed
-        parts = [f"{self._done}/{self._total} samples"]
+        parts = [f"{self._done}/{self._total} {self._unit}"]
         if self._failed:
             parts.append(f"{self._failed} failed")
         if self._tokens:

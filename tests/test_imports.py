@@ -46,6 +46,7 @@ ALLOWED = {
     "judges": BASE | {"engines", "models", "scoring"},
     "judging": BASE | {"scoring", "rollouts", "store", "rescore"},
     "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore", "leaks", "judging"},
+    "building": BASE | {"engines", "retrieval", "scoring", "progress"},
     "live": BASE | {"retrieval", "task_loader", "runs"},
 }
 ONLY_IN = {
@@ -58,6 +59,7 @@ ONLY_IN = {
         "harness/engines/hf_score.py",
         "harness/engines/weights.py",
     },
+    "pypdfium2": {"harness/building/documents.py"},
     "faiss": {"harness/retrieval/dense.py"},
     "math_verify": {"harness/scoring/equality.py"},
     "trl": {"trainers/trl.py"},

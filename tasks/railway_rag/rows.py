@@ -83,7 +83,7 @@ def build_docs(
             cluster=f"p{int(row['page']):02d}",
             meta={
                 "gold_page": int(row["page"]),
-                "supporting_pages": _supporting(row["answer"], pages),
+                "supporting_pages": supporting_pages(row["answer"], pages),
                 "in_prompt": squeeze(row["question"]) in squeeze(prompt()),
             },
         )
@@ -92,7 +92,7 @@ def build_docs(
     return docs, ranked.fingerprint
 
 
-def _supporting(answer: str, pages: Mapping[int | None, str]) -> list[int]:
+def supporting_pages(answer: str, pages: Mapping[int | None, str]) -> list[int]:
     """Pages that hold the answer, white space and its final punctuation removed."""
     bare = squeeze(answer).rstrip(FINAL_PUNCTUATION)
     return [page for page, text in pages.items() if page is not None and bare and bare in text]

@@ -1,0 +1,1 @@
+"""A benchmark that `build` made of any document: the folder is the data."""
