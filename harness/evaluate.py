@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from harness.live import LiveRetrievers
 from harness.lm import HarnessLM, Outcome, Player, Prompt, PromptLM, TaskPlan
 from harness.progress import Progress
 from harness.records import RecordSet, from_store
-from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, SEARCHING, policy
+from harness.retrieval.encoders import open_encoder
+from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, SEARCHING, encoder_name, policy
 from harness.rollouts import identity as policy_identity
 from harness.rollouts.driver import Driver
-from harness.schema import Engine, Model, Sampling
+from harness.schema import Encoder, Engine, Model, Sampling
 from harness.scoring import TaskScorer, task_scorer
-from harness.scoring.table import scorer_info, with_language
+from harness.scoring.table import of_policy, scorer_info, with_language
 from harness.store import Store
 from harness.task_loader import LoadedTask, effective_sampling, load_tasks, task_manager
 
@@ -399,6 +401,12 @@ def run_identity(model: Model, settings: Settings, engine: Engine | None = None)
     }  # fmt: skip
 
 
+@cache
+def _encoder(name: str) -> Encoder | None:
+    """One encoder a process: tasks share its weights."""
+    return open_encoder(name) if name else None
+
+
 def _scorer(metadata: Mapping[str, Any], settings: Settings) -> TaskScorer:
     """The task's scorer as this invocation wants it."""
     scorer = task_scorer(str(metadata.get("scorer", "")), unsafe_code=settings.unsafe_code)
@@ -443,13 +451,15 @@ def plan_task(
     if settings.repeats is not None and settings.repeats != int(loaded.metadata.get("repeats", 1)):
         off.append("repeats")
     off += [o for o in settings.task_options if o in loaded.metadata.get("options", ())]
-    scorer = _scorer(loaded.metadata, settings)
+    scorer = of_policy(_scorer(loaded.metadata, settings), chosen)
     pass_at = [k for k in loaded.metadata.get("pass_at", ()) if 1 < k <= loaded.repeats]
     shown = {} if chosen in MODEL_FREE else codec.sampling_to_json(sampling)
     if loaded.by_likelihood:
         shown = {"thinking": sampling.thinking}
     retriever = live.open(loaded) if live and chosen in SEARCHING else None
     searched = {"retriever": retriever.fingerprint} if retriever else {}
+    encoder = _encoder(encoder_name(chosen, options)) if live else None
+    embedded = [encoder.fingerprint] if encoder else []
     info = {
         "fingerprints": {
             **loaded.fingerprints,
@@ -460,7 +470,7 @@ def plan_task(
             "engine": identity["engine"],
             "template": identity["template"],
             "sampling": codec.dumps({**shown, "repeats": loaded.repeats}),
-            "policy": codec.dumps(policy_identity(chosen, options)),
+            "policy": codec.dumps([*policy_identity(chosen, options), *embedded]),
         },
         "policy": chosen,
         "policy_options": options,
@@ -488,4 +498,5 @@ def plan_task(
         selected=loaded.selected,
         total=loaded.total,
         retriever=retriever,
+        encoder=encoder,
     )

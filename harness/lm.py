@@ -27,6 +27,7 @@ from harness.rollouts import identity as policy_identity
 from harness.rollouts import policy as find_policy
 from harness.rollouts.driver import Job, OnDone
 from harness.schema import (
+    Encoder,
     Message,
     PolicyConfig,
     Retriever,
@@ -49,6 +50,7 @@ class TaskPlan:
         selected: Docs in this invocation's selection, `total` in the whole set.
         retriever: What the policy searches while it plays; its index is built at the first
             query, so a finished run builds none.
+        encoder: What the policy embeds with; its weights are read when it first does.
         source: Hash of the file that outside predictions come from; "" for rollouts of our own.
     """
 
@@ -62,6 +64,7 @@ class TaskPlan:
     selected: int
     total: int
     retriever: Retriever | None = None
+    encoder: Encoder | None = None
     source: str = ""
 
     @property
@@ -118,6 +121,8 @@ def request_key(messages: Sequence[Message], plan: TaskPlan, choices: Sequence[s
         parts.append(list(choices))
     if plan.retriever is not None:
         parts.append(plan.retriever.fingerprint)
+    if plan.encoder is not None:
+        parts.append(plan.encoder.fingerprint)
     if plan.source:
         parts.append(plan.source)
     return codec.sha(parts)[:32]
@@ -300,7 +305,9 @@ class HarnessLM(LM):
                 choices = self._choices[task, stored.doc.id]
                 options = dict(plan.policy_options)
                 config = PolicyConfig(stored.messages, plan.sampling, repeat, options, choices)
-                yield Job(task, stored.doc, config, play, stored.request, plan.retriever)
+                yield Job(
+                    task, stored.doc, config, play, stored.request, plan.retriever, plan.encoder
+                )
 
     def _on_done(self, job: Job, rollout: Rollout) -> None:
         """Commit one rollout with its verdicts and score (called from the driver's thread)."""

@@ -26,7 +26,7 @@ from harness.runs import find_run
 from harness.schema import Record, Score, Verdict
 from harness.scoring import TaskScorer, task_scorer
 from harness.scoring.llm_judge import PREFIX, AbsentJudge
-from harness.scoring.table import scorer_info, with_language, with_outside
+from harness.scoring.table import of_policy, scorer_info, with_language, with_outside
 from harness.store import NewScore, Store, StoredRun
 
 EVERY = 2**62
@@ -261,7 +261,8 @@ def _scorer_of(
     elif decider.startswith(PREFIX):
         scorer = with_outside(scorer, AbsentJudge(decider))
     language = str(info.get("language", ""))
-    return with_language(scorer, language) if language else scorer
+    scorer = with_language(scorer, language) if language else scorer
+    return of_policy(scorer, str(info.get("policy", "")))
 
 
 def _compare(

@@ -75,6 +75,8 @@ class Completion:
         stop_string: The stop string that ended the text, if one did.
         prompt_tokens: Length of the prompt in tokens (also where ids are unknown).
         completion_tokens: Length of the generation in tokens; None where a server counts wrongly.
+        tail: What the last token says behind the stop string; known only where `Generate.tail`
+            asked for it and the engine has token ids.
     """
 
     text: str
@@ -85,6 +87,7 @@ class Completion:
     stop_string: str | None = None
     prompt_tokens: int = 0
     completion_tokens: int | None = 0
+    tail: str = ""
 
 
 # --- documents and retrieval ----------------------------------------------------------------
@@ -192,11 +195,14 @@ class Generate:
             hands the engine the model's own token ids again and encodes only the
             environment's text (see harness/rollouts/continuation.py). Summary turns were said
             elsewhere and are left out.
+        tail: Also tell what the last token says behind the stop string (`Completion.tail`): a
+            turn that ends there and keeps it goes on as if it had never paused.
     """
 
     prompt: tuple[Message, ...] | tuple[int, ...]
     sampling: Sampling
     turns: tuple[Turn, ...] = ()
+    tail: bool = False
 
 
 @dataclass(frozen=True, slots=True)

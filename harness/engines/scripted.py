@@ -171,7 +171,7 @@ class ScriptedEngine:
         if len(ids) > limit:
             finish = "length" if limit == sampling.max_tokens else "context"
             ids, stop_string = ids[:limit], None
-            text = decode(ids)[: len(text)]
+            text = decode(ids)
         logprobs = tuple(-1.0 for _ in ids)
         return Completion(
             text, tuple(prompt_ids), tuple(ids), logprobs, finish, stop_string,

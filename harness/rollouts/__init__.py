@@ -25,6 +25,7 @@ POLICIES = {
     "rag": "harness.rollouts.baselines:rag",
     "iter_retgen": "harness.rollouts.baselines:iter_retgen",
     "self_ask": "harness.rollouts.self_ask:self_ask",
+    "bookmark": "harness.rollouts.bookmark:bookmark",
     "ircot": "harness.rollouts.ircot:ircot",
 }
 """Policy name -> "module:function", imported when used."""
@@ -38,7 +39,10 @@ BY_LIKELIHOOD = frozenset({"choice"})
 SEARCHING = frozenset({"search", "search_o1", "rag", "iter_retgen", "self_ask", "ircot"})
 """Policies that search while they play: they need a live retriever."""
 
-CONTINUING = frozenset({"search", "search_o1", "self_ask", "ircot"})
+EMBEDDING = frozenset({"bookmark"})
+"""Policies that embed while they play: their option `encoder` names what with."""
+
+CONTINUING = frozenset({"search", "search_o1", "self_ask", "ircot", "bookmark"})
 """Policies that go on in the middle of what the model says: the engine must be able to."""
 
 
@@ -64,3 +68,14 @@ def identity(name: str, options: Mapping[str, Any]) -> list[Any]:
     read(chosen, options)
     prompts = prompts_of(chosen, options)
     return [name, dict(options), *([prompt_sha(prompts)] if prompts else [])]
+
+
+def encoder_name(name: str, options: Mapping[str, Any]) -> str:
+    """The encoder that a policy embeds with; "" where it needs none.
+
+    Raises:
+        UsageError: Unknown policy or option, or a bad value.
+    """
+    if name not in EMBEDDING:
+        return ""
+    return str(read(policy(name), options).encoder)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.schema import Engine, Generate, Message, Tokenizer, Turn
+from harness.schema import Completion, Engine, Generate, Message, Tokenizer, Turn
 
 
 def continued(engine: Engine, command: Generate) -> Sequence[Message] | Sequence[int]:
@@ -73,3 +73,10 @@ def spoken(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> tuple[list[in
             return list(ids[:end]), text[len(said) :]
         end -= 1
     return [], text
+
+
+def tail_of(tokenizer: Tokenizer, completion: Completion) -> str:
+    """What the last token of a completion says behind its stop string; "" where none is known."""
+    said = completion.text + (completion.stop_string or "")
+    text = tokenizer.decode(completion.token_ids or ())
+    return text.removeprefix(said) if text.startswith(said) else ""

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from harness.errors import UsageError
-from harness.rollouts.continuation import continued
+from harness.rollouts.continuation import continued, tail_of
 from harness.schema import (
     Completion,
     Doc,
@@ -35,6 +35,7 @@ from harness.schema import (
     Retriever,
     Rollout,
     TextKind,
+    Tokenizer,
 )
 
 GIVE_UP_AFTER = 8
@@ -51,6 +52,7 @@ class Job:
         task: Task name; part of the seed.
         request: Key under which the store keeps the sample.
         retriever: What this rollout searches; None takes the driver's.
+        encoder: What embeds for it; None takes the driver's.
     """
 
     task: str
@@ -59,6 +61,7 @@ class Job:
     policy: Policy
     request: str
     retriever: Retriever | None = None
+    encoder: Encoder | None = None
 
 
 OnDone = Callable[[Job, Rollout], None]
@@ -143,7 +146,8 @@ class Driver:
         self._seed = seed
         self._retriever = retriever
         self._batchers: dict[int, tuple[Retriever, _Batcher]] = {}
-        self._embed = _Batcher(partial(_embed, encoder)) if encoder else None
+        self._encoder = encoder
+        self._embedders: dict[int, tuple[Encoder, _Batcher]] = {}
         self._failed_in_a_row = 0
         self.gave_up = ""
 
@@ -212,9 +216,9 @@ class Driver:
                     batcher = self._batcher(job.retriever or self._retriever)
                     result = await self._ask(batcher, "retriever", command.queries, command.k)
                 else:
-                    result = await self._ask(
-                        self._embed, "encoder", command.texts, KINDS.index(command.kind)
-                    )
+                    batcher = self._embedder(job.encoder or self._encoder)
+                    kind = KINDS.index(command.kind)
+                    result = await self._ask(batcher, "encoder", command.texts, kind)
                 command = steps.send(result)
         except StopIteration as stop:
             rollout: Rollout = stop.value
@@ -245,6 +249,9 @@ class Driver:
         completion = await self._engine.generate(prompt, sampling)
         if completion.finish == "error":
             raise RuntimeError(completion.text or "the engine reported an error")
+        if command.tail and completion.stop_string and isinstance(self._engine, Tokenizer):
+            tail = await asyncio.to_thread(tail_of, self._engine, completion)
+            completion = dataclasses.replace(completion, tail=tail)
         return completion
 
     async def _loglikelihood(self, command: LogLikelihood) -> list[tuple[float, bool]]:
@@ -266,6 +273,12 @@ class Driver:
             return None
         kept = self._batchers.setdefault(id(retriever), (retriever, _Batcher(retriever.retrieve)))
         return kept[1]
+
+    def _embedder(self, encoder: Encoder | None) -> _Batcher | None:
+        if encoder is None:
+            return None
+        batcher = _Batcher(partial(_embed, encoder))
+        return self._embedders.setdefault(id(encoder), (encoder, batcher))[1]
 
     async def _ask(
         self, batcher: _Batcher | None, name: str, items: Sequence[str], k: int

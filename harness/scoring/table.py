@@ -223,6 +223,34 @@ def with_language(scorer: TaskScorer, language: str) -> TaskScorer:
     )
 
 
+def of_policy(scorer: TaskScorer, policy: str) -> TaskScorer:
+    """The scorer with what is measured of a policy's rollouts, whatever the task.
+
+    As with a language, runs with and without it compare on everything else.
+
+    Args:
+        scorer: Any.
+        policy: Name of the policy that plays.
+    """
+    if policy != "bookmark":
+        return scorer
+    from harness.scoring import bookmark
+
+    def score(doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> Score:
+        own = scorer.score(doc, rollout, verdicts)
+        if rollout.error is not None or rollout.finish == "error":
+            return own
+        reasons = (*own.reasons, *bookmark.reasons(rollout))
+        return Score({**own.metrics, **bookmark.metrics(rollout)}, reasons)
+
+    return replace(
+        scorer,
+        score=score,
+        fingerprint=f"{scorer.fingerprint}|bookmark@{bookmark.VERSION}",
+        metrics={**scorer.metrics, **bookmark.METRICS},
+    )
+
+
 def scorer_info(scorer: TaskScorer, pass_at: Sequence[int] = ()) -> dict[str, list[str]]:
     """What a run keeps of its scorer for the boards: metrics of the model, and of the doc.
 
