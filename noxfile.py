@@ -181,6 +181,7 @@ light("models", "List the model cards.")
 light("retrievers", "List the retrievers.")
 light("encoders", "List the encoders: texts in, vectors out.")
 light("policies", "List the policies and their options.")
+light("recipes", "List the training recipes.")
 
 
 @nox.session(default=False)

@@ -231,11 +231,12 @@ VERBS = {
     "retrievers": Verb(ListArgs, "harness.listings:retrievers_command"),
     "encoders": Verb(ListArgs, "harness.listings:encoders_command"),
     "policies": Verb(ListArgs, "harness.listings:policies_command"),
+    "recipes": Verb(ListArgs, "harness.train_commands:recipes_command"),
 }
 
 LISTINGS = {"tasks": "List the tasks.", "models": "List the model cards.",
             "retrievers": "List the retrievers.", "encoders": "List the encoders.",
-            "policies": "List the policies."}  # fmt: skip
+            "policies": "List the policies.", "recipes": "List the training recipes."}  # fmt: skip
 
 
 def usage() -> str:

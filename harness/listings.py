@@ -10,7 +10,8 @@ from harness.cli import ListArgs
 from harness.models import CARD, load_card, model_names
 
 
-def _table(rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
+def print_table(rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
+    """Print rows under a header, columns aligned."""
     widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
     for row in [header, *rows]:
         print("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
@@ -33,7 +34,7 @@ def tasks_command(args: ListArgs) -> int:
                     str(meta.get("about", "")),
                 )
             )
-    _table(rows, ("task", "version", "policy", "scorer", "about"))
+    print_table(rows, ("task", "version", "policy", "scorer", "about"))
     return 0
 
 
@@ -44,7 +45,7 @@ def models_command(args: ListArgs) -> int:
     for name in model_names(folder):
         model = load_card(folder / name / CARD)
         rows.append((name, model.engine, model.parent, ", ".join(model.tasks), model.note))
-    _table(rows, ("model", "engine", "parent", "tasks", "note"))
+    print_table(rows, ("model", "engine", "parent", "tasks", "note"))
     return 0
 
 
@@ -52,7 +53,7 @@ def retrievers_command(args: ListArgs) -> int:
     """Print every retriever."""
     from harness.retrieval import RETRIEVERS
 
-    _table([(name, about) for name, about in RETRIEVERS.items()], ("retriever", "about"))
+    print_table([(name, about) for name, about in RETRIEVERS.items()], ("retriever", "about"))
     return 0
 
 
@@ -60,7 +61,7 @@ def encoders_command(args: ListArgs) -> int:
     """Print every encoder."""
     from harness.retrieval.encoders import ENCODERS
 
-    _table([(name, about) for name, about in ENCODERS.items()], ("encoder", "about"))
+    print_table([(name, about) for name, about in ENCODERS.items()], ("encoder", "about"))
     return 0
 
 
@@ -77,5 +78,5 @@ def policies_command(args: ListArgs) -> int:
         )
         for name in sorted(POLICIES)
     ]
-    _table(rows, ("policy", "about", "options"))
+    print_table(rows, ("policy", "about", "options"))
     return 0

@@ -62,7 +62,7 @@ ONLY_IN = {
     "pypdfium2": {"harness/building/documents.py"},
     "faiss": {"harness/retrieval/dense.py"},
     "math_verify": {"harness/scoring/equality.py"},
-    "trl": {"trainers/trl.py"},
+    "trl": {"trainers/trl_adapter.py"},
     "verl": {"trainers/verl.py"},
     "ray": {"trainers/ray.py"},
 }
@@ -95,7 +95,8 @@ def test_a_module_imports_only_what_its_layer_may(path):
     elif relative.parts[0] == "tasks":
         allowed = BASE | {"scoring", "retrieval", ""}
     else:
-        allowed = BASE | {"scoring", "rollouts", "retrieval", "models", "task_loader", ""}
+        allowed = BASE | {"scoring", "rollouts", "retrieval", "engines", "models", "task_loader",
+                          "catalog", "leaks", "progress", ""}  # fmt: skip
     known = set(ALLOWED) | {"evaluate", "commands", "cli", "listings"}
     wrong = {n for n in imports(path) if part(n) in known and part(n) not in allowed}
     assert not wrong, f"{relative} imports {sorted(wrong)}"
