@@ -2,7 +2,7 @@
 
     rule = rule_of(recipe)                  # reward, judge and scorer by name
     trl_reward(rule)                        # reward_func(prompts, completions, rollout=..., ...)
-    process_results(as_scorer(rule), judge) # the same value as a metric of a task
+    process_results(as_scorer(rule.reward), judge)  # the same value as a metric of a task
 
 The value is `harness.scoring.rewards.REWARDS[name](doc, rollout, verdicts)` in both. A rollout
 that failed, or whose judge said nothing, has no reward: it raises, and is never zero.
@@ -55,12 +55,12 @@ def rule_of(name: str, scorer: str = "", judge: Judge | None = None) -> Rule:
     return Rule(name, reward(name), task_scorer(scorer) if scorer else None, judge)
 
 
-def as_scorer(rule: Reward) -> Scorer:
+def as_scorer(function: Reward) -> Scorer:
     """A reward as a scorer with the one metric "reward": lm-eval's entry point."""
 
     def score(doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> Score:
         try:
-            return Score({"reward": rule.reward(doc, rollout, verdicts)})
+            return Score({"reward": function(doc, rollout, verdicts)})
         except IncompleteError:  # unscored, as every other metric is then
             return Score({})
 
