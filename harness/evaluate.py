@@ -33,7 +33,7 @@ from harness.rollouts import identity as policy_identity
 from harness.rollouts.driver import Driver
 from harness.schema import Encoder, Engine, Model, Sampling
 from harness.scoring import TaskScorer, task_scorer
-from harness.scoring.table import of_policy, scorer_info, with_language
+from harness.scoring.table import of_policy, scorer_info, with_language, with_think_tags
 from harness.store import Store
 from harness.task_loader import LoadedTask, effective_sampling, load_tasks, task_manager
 
@@ -194,7 +194,7 @@ def prepare(
         policy(
             settings.policy or model.policy or entries[name].metadata.get("policy", "single_turn")
         )
-        scorer = _scorer(entries[name].metadata, settings)
+        scorer = _scorer(entries[name].metadata, model, settings)
         if scorer.prepare is not None:
             scorer.prepare()
     judge = settings.judge
@@ -407,12 +407,15 @@ def _encoder(name: str) -> Encoder | None:
     return open_encoder(name) if name else None
 
 
-def _scorer(metadata: Mapping[str, Any], settings: Settings) -> TaskScorer:
-    """The task's scorer as this invocation wants it."""
+def _scorer(metadata: Mapping[str, Any], model: Model, settings: Settings) -> TaskScorer:
+    """The task's scorer as this invocation and the model's card want it."""
     scorer = task_scorer(str(metadata.get("scorer", "")), unsafe_code=settings.unsafe_code)
     if settings.judge is not None:
         scorer = settings.judge.on(scorer)
-    return with_language(scorer, settings.language) if settings.language else scorer
+    scorer = with_think_tags(scorer, model.think_tags)
+    if settings.language:
+        return with_language(scorer, settings.language, model.think_tags)
+    return scorer
 
 
 def plan_task(
@@ -451,7 +454,7 @@ def plan_task(
     if settings.repeats is not None and settings.repeats != int(loaded.metadata.get("repeats", 1)):
         off.append("repeats")
     off += [o for o in settings.task_options if o in loaded.metadata.get("options", ())]
-    scorer = of_policy(_scorer(loaded.metadata, settings), chosen)
+    scorer = of_policy(_scorer(loaded.metadata, model, settings), chosen)
     pass_at = [k for k in loaded.metadata.get("pass_at", ()) if 1 < k <= loaded.repeats]
     shown = {} if chosen in MODEL_FREE else codec.sampling_to_json(sampling)
     if loaded.by_likelihood:
@@ -481,6 +484,7 @@ def plan_task(
         "off_protocol": sorted(off),
         "pass_at": pass_at,
         "language": settings.language,
+        **({"think_tags": list(model.think_tags)} if model.think_tags else {}),
         "flags": ["programs ran without a sandbox (unsafe_code=true)"]
         if scorer.slow and settings.unsafe_code
         else [],

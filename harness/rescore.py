@@ -26,7 +26,13 @@ from harness.runs import find_run
 from harness.schema import Record, Score, Verdict
 from harness.scoring import TaskScorer, task_scorer
 from harness.scoring.llm_judge import PREFIX, AbsentJudge
-from harness.scoring.table import of_policy, scorer_info, with_language, with_outside
+from harness.scoring.table import (
+    of_policy,
+    scorer_info,
+    with_language,
+    with_outside,
+    with_think_tags,
+)
 from harness.store import NewScore, Store, StoredRun
 
 EVERY = 2**62
@@ -260,8 +266,10 @@ def _scorer_of(
         scorer = llm(scorer)
     elif decider.startswith(PREFIX):
         scorer = with_outside(scorer, AbsentJudge(decider))
+    tags = info.get("think_tags")
+    scorer = with_think_tags(scorer, tags)
     language = str(info.get("language", ""))
-    scorer = with_language(scorer, language) if language else scorer
+    scorer = with_language(scorer, language, tags) if language else scorer
     return of_policy(scorer, str(info.get("policy", "")))
 
 

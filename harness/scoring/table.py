@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from harness.errors import UsageError, nearest
 from harness.schema import Doc, Rollout, Score, Scorer, Verdict
 from harness.scoring.llm_judge import Fields, answered, is_llm
+from harness.scoring.text import THINK_TAGS
 
 Judge = Callable[[Doc, Rollout], Verdict]
 
@@ -191,7 +193,30 @@ def with_outside(scorer: TaskScorer, judge: OutsideJudge, *, decides: bool = Tru
     return replace(scorer, fingerprint=fingerprint, outside=judge, outside_decides=decides)
 
 
-def with_language(scorer: TaskScorer, language: str) -> TaskScorer:
+def with_think_tags(scorer: TaskScorer, tags: Sequence[str] | None) -> TaskScorer:
+    """The scorer for a model whose reasoning stands between other tags than the usual ones.
+
+    Args:
+        scorer: From `task_scorer`: its functions take `think_tags`.
+        tags: Opening and closing tag of the card; None (no reasoning) and the usual ones
+            leave the scorer as it is.
+    """
+    if tags is None or tuple(tags) == THINK_TAGS:
+        return scorer
+    start, end = tags
+    score: Any = scorer.score
+    judge: Any = scorer.judge
+    return replace(
+        scorer,
+        score=partial(score, think_tags=(start, end)),
+        judge=partial(judge, think_tags=(start, end)) if judge else None,
+        fingerprint=f"{scorer.fingerprint}|think:{start}{end}",
+    )
+
+
+def with_language(
+    scorer: TaskScorer, language: str, tags: Sequence[str] | None = None
+) -> TaskScorer:
     """The scorer with the metrics of `harness.scoring.language` beside its own.
 
     The language stands behind "|" in the fingerprint: it makes a stored score stale, but runs
@@ -200,6 +225,7 @@ def with_language(scorer: TaskScorer, language: str) -> TaskScorer:
     Args:
         scorer: Any.
         language: As `language=`: "ko", ..., or "prompt".
+        tags: Tags of the reasoning; None takes the usual ones.
 
     Raises:
         UsageError: The language is not known, or the identifier is not installed.
@@ -207,12 +233,13 @@ def with_language(scorer: TaskScorer, language: str) -> TaskScorer:
     from harness.scoring import language as consistency
 
     consistency.check(language)
+    start, end = tags or THINK_TAGS
 
     def score(doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> Score:
         own = scorer.score(doc, rollout, verdicts)
         if rollout.error is not None or rollout.finish == "error":
             return own
-        extra = consistency.metrics(doc, rollout, language)
+        extra = consistency.metrics(doc, rollout, language, (start, end))
         return Score({**own.metrics, **extra}, own.reasons)
 
     return replace(

@@ -1,6 +1,7 @@
 """AIME, MATH-500 and GSM8K: rows, prompts, samples."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from harness.evaluate import Settings, evaluate
 from harness.progress import Progress
 from harness.report.markdown import board
 from harness.report.published import load_all
+from harness.rescore import rescore
 from harness.schema import Model
 from harness.store import Store
 from tasks.aime.rows import problems as aime
@@ -73,6 +75,23 @@ def test_sixteen_samples_have_their_own_seed_and_record(data_root, tmp_path):
     again, engine, _ = play(tmp_path, "aime24", data_root, [], limit=2)
     assert engine.calls == 0  # nothing is asked twice
     assert again.docs == records.docs
+
+
+@pytest.mark.data
+def test_the_card_s_own_think_tags_hold_the_thinking_and_rescoring_knows_them(data_root, tmp_path):
+    target = aime(2024, data_root)[0].targets[0]
+    model = replace(MODEL, think_tags=("[THINK]", "[/THINK]"))
+    made = evaluate(
+        model,
+        Settings(("aime24",), data=data_root, out=tmp_path, limit=1, repeats=2),
+        engine=ScriptedEngine({"": rf"[THINK]\boxed{{{target}}} or not"}),
+        progress=Progress(quiet=True),
+    )
+    (sample, _) = made.records[0].docs[0].samples
+    assert {"unclosed_think"} <= set(sample.reasons)
+    assert sample.metrics["accuracy"] == 0
+    (again,) = rescore(str(made.run), out=tmp_path)
+    assert (again.samples, again.docs) == (2, 0)
 
 
 @pytest.mark.data
