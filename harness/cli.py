@@ -106,6 +106,7 @@ class CompareArgs(Gate):
 
     model: str = _key("", "model name (its newest run), run id, or run folder")
     tasks: str = _key("", "only these tasks")
+    budget: int | None = _key(None, "new tokens a sample may take on either side; more: no answer")
 
 
 @dataclass

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.audit import export, inspect
+from harness.budget import at_budget, over_budget
 from harness.catalog import catalog, expand
 from harness.cli import (
     BoardArgs,
@@ -256,6 +257,13 @@ def compare_command(args: CompareArgs) -> int:
         raise NoBaselineError(
             f"'{args.baseline}' has none of the tasks {', '.join(sorted(candidates))}"
         )
+    if args.budget is not None:
+        candidates = {t: at_budget(r, args.budget) for t, r in candidates.items()}
+        reference = {t: at_budget(r, args.budget) for t, r in reference.items() if t in candidates}
+        for task, ours in candidates.items():
+            for records in (ours, *([reference[task]] if task in reference else [])):
+                cut, of = over_budget(records)
+                print(f"{task}: {records.label}: {cut} of {of} samples took over {args.budget}")
     gated = compare(candidates, reference, gates, vary)
     incomplete = [f"{t}: {r.missing} docs are missing" for t, r in candidates.items() if r.missing]
     return finish(args, [gated], incomplete, _agreements(candidates, reference, vary))
