@@ -182,6 +182,18 @@ class BuildArgs:
 
 
 @dataclass
+class AnnotateArgs:
+    """Cut chains of thought into substeps and reflections: training data for Bookmark."""
+
+    file: str = _key("", "JSONL with question, reasoning, answer (and id)")
+    endpoint: str = _key("", "OpenAI-compatible server of the annotator")
+    served: str = _key("", "the server's name for the model (default: the one that it serves)")
+    out: str = _key("", "folder of the rows; the same command resumes there")
+    requests: int = _key(4, "chains asked for at once")
+    max_tokens: int = _key(16384, "of a reply")
+
+
+@dataclass
 class RunsArgs(Where):
     """List the stored runs."""
 
@@ -224,6 +236,7 @@ VERBS = {
     "import": Verb(ImportArgs, "harness.record_commands:import_command"),
     "select": Verb(SelectArgs, "harness.record_commands:select_command"),
     "build": Verb(BuildArgs, "harness.build_command:build_command"),
+    "annotate": Verb(AnnotateArgs, "harness.record_commands:annotate_command"),
     "runs": Verb(RunsArgs, "harness.commands:runs_command"),
     "check": Verb(CheckArgs, "harness.commands:check_command"),
     "leaderboard": Verb(BoardArgs, "harness.commands:leaderboard_command"),

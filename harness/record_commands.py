@@ -1,16 +1,17 @@
-"""What the verbs do that work on records alone: rescore, import."""
+"""What the verbs do that generate no rollout: rescore, import, select, annotate."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from harness.cli import ImportArgs, RescoreArgs, SelectArgs, one_line, split
+from harness.cli import AnnotateArgs, ImportArgs, RescoreArgs, SelectArgs, one_line, split
 from harness.difficulty import DIFFICULT_ABOVE, place_all, write
 from harness.errors import UsageError
 from harness.report.markdown import table
 from harness.rescore import Rescored, frozen_from, rescore
 from harness.runs import find_run
+from harness.schema import Model
 from harness.store import Store
 
 
@@ -121,3 +122,23 @@ def select_command(args: SelectArgs) -> int:
         print("incomplete: unfinished docs lack a scored rollout; resume or rescore the run")
     print(f"right = {metric} of at least {args.right:g}; written to {args.to}")
     return 3 if counts["unfinished"] else 0
+
+
+def annotate_command(args: AnnotateArgs) -> int:
+    """Have chains of thought annotated and print what came of them."""
+    for key in ("file", "endpoint", "out"):
+        if not getattr(args, key):
+            raise UsageError("annotate needs file=, endpoint= and out=")
+    from harness.annotating import annotate, read_chains
+
+    flags = {"endpoint": args.endpoint, **({"model": args.served} if args.served else {})}
+    counts = annotate(
+        read_chains(Path(args.file)),
+        Model("annotator", "openai", flags=flags),
+        Path(args.out),
+        requests=args.requests,
+        max_tokens=args.max_tokens,
+    )
+    rejected = ", ".join(f"{reason} {n}" for reason, n in counts.most_common() if reason != "rows")
+    print(f"{counts['rows']} rows in {args.out}; rejected: {rejected or 'none'}")
+    return 0

@@ -34,6 +34,7 @@ ALLOWED = {
     "models": BASE,
     "gates": BASE | {"models", "stats"},
     "compare": BASE | {"gates", "records", "stats"},
+    "annotating": BASE | {"engines", "rollouts", "progress"},
     "budget": BASE | {"records", "scoring"},
     "forecast": BASE | {"records", "stats", "stored"},
     "differences": BASE | {"records"},
