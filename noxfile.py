@@ -158,11 +158,11 @@ def plan(session: nox.Session) -> None:
     run(session, python, "-m", "harness", "plan", *session.posargs)
 
 
-def light(verb: str, text: str) -> None:
+def light(verb: str, text: str, *extras: str) -> None:
     """Define the session of a verb that loads no model."""
 
     def command(session: nox.Session) -> None:
-        run(session, install(session), "-m", "harness", verb, *session.posargs)
+        run(session, install(session, *extras), "-m", "harness", verb, *session.posargs)
 
     command.__doc__ = text
     nox.session(name=verb, default=False)(command)
@@ -176,7 +176,11 @@ light("select", "Training sets by difficulty: -- run=ID tasks=NAME to=DIR.")
 light("annotate", "Training data for Bookmark: -- file=F.jsonl endpoint=URL out=DIR.")
 light("runs", "List the stored runs.")
 light("check", "Verify stored runs and frozen baselines.")
-light("leaderboard", "Write the leaderboards again from stored records.")
+light(
+    "leaderboard",
+    "Write the leaderboards again from stored records: -- figures=true draws figures.",
+    "figures",
+)
 light("tasks", "List the tasks.")
 light("models", "List the model cards.")
 light("retrievers", "List the retrievers.")

@@ -211,6 +211,7 @@ class BoardArgs(Where):
     """Write the leaderboards again from stored records and baselines."""
 
     boards: str = _key(str(paths.LEADERBOARDS), "folder of leaderboards")
+    figures: bool = _key(False, "also draw the figures: BOARDS/figures/*.svg and .png")
 
 
 @dataclass

@@ -451,9 +451,16 @@ def _check_baselines(folder: Path) -> int:
 
 
 def leaderboard_command(args: BoardArgs) -> int:
-    """Write the boards again; no model is loaded."""
+    """Write the boards again, and the figures if asked; no model is loaded."""
     baselines = Path(args.baselines)
-    _write_boards(Path(args.boards), Path(args.out), baselines, load_gates(baselines, "pr"))
+    boards, out, gates = Path(args.boards), Path(args.out), load_gates(baselines, "pr")
+    if args.figures:
+        from harness.report.figures import write_figures
+
+        published = tuple(load_all(baselines / "published").values())
+        for path in write_figures(boards, board_sets(out, baselines), published):
+            print(f"wrote {path}")
+    _write_boards(boards, out, baselines, gates)
     return 0
 
 

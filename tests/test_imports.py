@@ -62,6 +62,7 @@ ONLY_IN = {
         "harness/engines/weights.py",
     },
     "pypdfium2": {"harness/building/documents.py"},
+    "matplotlib": {"harness/report/figures.py"},
     "faiss": {"harness/retrieval/dense.py"},
     "math_verify": {"harness/scoring/equality.py"},
     "trl": {"trainers/trl_adapter.py"},

@@ -9,9 +9,11 @@ from harness.errors import StoreError
 from harness.leaks import with_and_without
 from harness.records import MACRO, RecordSet
 from harness.report.cells import cell, escape, table
+from harness.report.figures import link
 from harness.report.measured import Marks, marks, published_rows, sources
 from harness.report.printed import beside, markdown
 from harness.report.published import PublishedTable
+from harness.report.reading import reading
 from harness.report.samples import section as samples_section
 from harness.report.summary import Summary, summarise
 from harness.schema import Comparison
@@ -34,6 +36,7 @@ def board(
     lineage: Lineage,
     published: Sequence[PublishedTable] = (),
     elsewhere: Sequence[RecordSet] = (),
+    figure: Sequence[str] = (),
 ) -> str:
     """One board: every task of it, every row, with intervals, flags and lineage.
 
@@ -45,8 +48,9 @@ def board(
             and metric, and the board's own tables follow in full.
         elsewhere: Record sets of other boards on the tasks of this board's own tables; their main
             figures are given here once more.
+        figure: Lines that show the board's figure (`harness.report.figures.link`).
     """
-    parts = [HEADER, "", f"# {escape(name)}", ""]
+    parts = [HEADER, "", f"# {escape(name)}", "", *figure]
     for task in sorted({s.task for s in sets}):
         rows = [summarise(s) for s in sets if s.task == task]
         parts += _task(task, rows, lineage, published)
@@ -91,6 +95,7 @@ def _task(
     lines += sources(others, near)
     lines += samples_section(task, rows, main, published)
     lines += _context(task, rows, list(info.get("context_columns") or []), published)
+    lines += reading(rows, main, {id(r): escape(row_name(r.records)) for r in rows})
     lines += _leaks(rows, columns, list(info.get("context_columns") or []))
     lines += _reasons(rows)
     return lines
@@ -300,7 +305,14 @@ def write_boards(
     for s in sets:
         boards.setdefault(board_of(s), []).append(s)
     texts = {
-        f"{n}.md": board(n, group, lineage, published, _elsewhere(n, sets, published))
+        f"{n}.md": board(
+            n,
+            group,
+            lineage,
+            published,
+            _elsewhere(n, sets, published),
+            link(folder, n, sets, published),
+        )
         for n, group in boards.items()
     }
     texts["README.md"] = index(boards, published)
