@@ -115,6 +115,8 @@ class Asker:
         }
         if chat:
             body["messages"] = [{"role": "user", "content": prompt}]
+            if self._served.software:  # vLLM and llama.cpp: no thinking, as in the report
+                body["chat_template_kwargs"] = {"enable_thinking": False}
         else:
             body |= {"prompt": prompt, "stop": ["\n\n"]}
         path = f"{self._prefix}/{'chat/' if chat else ''}completions"

@@ -15,7 +15,7 @@ from harness.building.checks import Question, Reject, across, validate
 from harness.building.documents import Document, chunk_row
 from harness.building.folder import BUILD, Folder
 from harness.building.split import How, Split, split
-from harness.engines.endpoint import Served, connect, run_blocking
+from harness.engines.endpoint import Served, connect
 from harness.progress import Progress
 from harness.schema import Model
 
@@ -109,7 +109,7 @@ def ask_all(
                     task.cancel()
 
     with progress.samples(len(document.chunks), len(document.chunks) - len(missing), "pages"):
-        run_blocking(work())
+        asyncio.run(work())
 
 
 def finish(

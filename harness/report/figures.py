@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ class Bar:
 
 
 def bars(
-    figure: Figure, sets: Iterable[RecordSet], tables: Sequence[PublishedTable]
+    figure: Figure, sets: Sequence[RecordSet], tables: Sequence[PublishedTable]
 ) -> tuple[Bar, ...]:
     """The bars of a figure: published ones first, each in the order of its source.
 
@@ -127,7 +127,7 @@ def digest(figure: Figure, drawn: Sequence[Bar]) -> str:
 
 
 def link(
-    folder: Path, board: str, sets: Iterable[RecordSet], tables: Sequence[PublishedTable]
+    folder: Path, board: str, sets: Sequence[RecordSet], tables: Sequence[PublishedTable]
 ) -> list[str]:
     """Lines of a board that show its figure; a figure of other records is only named."""
     figure, path = FIGURES.get(board), folder / FOLDER / f"{board}.svg"

@@ -2,6 +2,10 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -10,7 +14,8 @@ from harness.building.ask import Reply, candidates, render, spans
 from harness.evaluate import Settings, evaluate
 from harness.models import load_model
 from harness.progress import Progress
-from tests.engines.endpoint_server import Server, answer, say
+from tests.conftest import ROOT
+from tests.engines.endpoint_server import Server, answer, hang, say
 
 WORDS = ["brake", "guard", "signal", "tunnel", "bridge", "siding", "depot", "buffer"]
 NUMBERS = ["seven", "eight", "nine"]
@@ -104,6 +109,34 @@ def test_a_build_that_broke_off_asks_for_the_missing_pages_only(server, document
     whole = (out / "questions.jsonl").read_bytes()
     assert build(server, document, "fresh=true")[0] == 0
     assert (out / "questions.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_process_keeps_every_finished_page(server, document, number):
+    stuck = threading.Event()
+
+    def two_then_stuck(body):
+        if len(server.asked) <= 2:
+            return proposals(body)
+        stuck.set()
+        return hang
+
+    server.answer = two_then_stuck
+    out = document.parent / "built"
+    given = [f"document={document}", f"endpoint={server.url}", f"out={out}", "requests=1"]
+    command = [sys.executable, "-m", "harness", "build", *given]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert stuck.wait(60)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    if number == signal.SIGINT:
+        assert process.returncode == 3
+        assert "the same command resumes" in said
+    assert len(rows(out / "replies.jsonl")) == 2
+    server.answer = proposals
+    before = len(server.asked)
+    assert build(server, document)[0] == 0
+    assert len(server.asked) - before == 6
 
 
 def test_a_folder_of_another_build_is_refused_and_left_alone(server, document, capsys):
