@@ -222,6 +222,7 @@ def sim(session: nox.Session) -> None:
     """Statistical simulations: coverage, error rates, power."""
     python = install(session)
     run(session, python, "benchmarks/sim_coverage.py", *session.posargs)
+    run(session, python, "benchmarks/sim_judges.py", *session.posargs)
     run(session, python, "benchmarks/sim_samples.py", *session.posargs)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,17 +20,17 @@ from harness.cli import (
     EvalArgs,
     FreezeArgs,
     Gate,
-    RescoreArgs,
     RunsArgs,
     one_line,
     split,
 )
 from harness.compare import Gated, Line, compare, differing, parse_vary, worst
 from harness.differences import Agreement, agreement
-from harness.errors import NoBaselineError, StoreError, UsageError, nearest
+from harness.errors import NoBaselineError, StoreError, UsageError
 from harness.forecast import decide
 from harness.gates import Gates, load_gates
-from harness.models import at_endpoint, load_model, model_names
+from harness.judge_commands import judge_of, print_judges
+from harness.models import at_endpoint, load_model
 from harness.paths import TASKS
 from harness.progress import Progress
 from harness.records import RecordSet, freeze, frozen_tasks, load_frozen
@@ -45,7 +44,6 @@ from harness.store import Store, find_runs
 
 if TYPE_CHECKING:
     from harness.evaluate import Prepared, Settings
-    from harness.judges import OpenJudge
 
 DEMO_MODELS = ("extractive", "SmolLM2-135M")
 DEMO_LIMIT = 32
@@ -91,42 +89,11 @@ def evaluate_command(args: EvalArgs) -> int:
             reference = reference_of(model, args.baseline, gates, out, baselines, sets)
             gated.append(compare(sets, reference, gates, vary))
             agreements += _agreements(sets, reference, vary)
+            print_judges(result.run, result.records)
         if judge is not None:
             print(f"judge {judge.name}: {judge.tally}")
     _write_boards(Path(args.boards), out, baselines, gates)
     return finish(args, gated, incomplete, agreements)
-
-
-def judge_of(args: EvalArgs | RescoreArgs) -> AbstractContextManager[OpenJudge | None]:
-    """The LLM judge that the arguments name, opened; None inside where they name none.
-
-    Raises:
-        UsageError: The judge is unknown, or its keys are given without it.
-    """
-    from harness.judges import DETERMINISTIC, open_judge, parse_judge
-    from harness.rescore import JUDGE
-
-    stored = isinstance(args, RescoreArgs)
-    name, decides = parse_judge("" if stored and args.judge in JUDGE else args.judge)
-    if name:
-        known = model_names(Path(args.baselines))
-        if "/" not in name and name not in known:
-            names = [*known, *(JUDGE if stored else [DETERMINISTIC])]
-            raise UsageError(f"judge={name}: {nearest(name, names)}")
-        return open_judge(
-            name,
-            args.judge_endpoint,
-            args.judge_served,
-            decides=decides,
-            prompt=args.judge_prompt,
-            fresh=stored and args.fresh,
-            out=Path(args.out),
-            baselines=Path(args.baselines),
-        )
-    for key in ("judge_endpoint", "judge_served", "judge_prompt"):
-        if getattr(args, key):
-            raise UsageError(f"{key}= needs judge=NAME: the card of the judge")
-    return nullcontext()
 
 
 def _model(name: str, baselines: Path, args: EvalArgs) -> Model:

@@ -8,17 +8,16 @@ from pathlib import Path
 from harness.cli import AnnotateArgs, ImportArgs, RescoreArgs, SelectArgs, one_line, split
 from harness.difficulty import DIFFICULT_ABOVE, place_all, write
 from harness.errors import UsageError
+from harness.judge_commands import judge_of, print_judges
 from harness.report.markdown import table
 from harness.rescore import Rescored, frozen_from, rescore
-from harness.runs import find_run
+from harness.runs import find_run, load_run
 from harness.schema import Model
 from harness.store import Store
 
 
 def rescore_command(args: RescoreArgs) -> int:
     """Score a stored run again and print what changed."""
-    from harness.commands import judge_of
-
     if bool(args.run) == bool(args.model):
         raise UsageError("rescore needs run=ID or model=NAME (its newest run)")
     out, baselines = Path(args.out), Path(args.baselines)
@@ -36,6 +35,7 @@ def rescore_command(args: RescoreArgs) -> int:
     if judge is not None:
         print(f"judge {judge.name}: {judge.tally}")
     run = find_run(name, out)
+    print_judges(run, load_run(str(run), out).values())
     if any(r.before != r.after or r.docs for r in results):
         for frozen in frozen_from(run, baselines):
             print(

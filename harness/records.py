@@ -19,6 +19,7 @@ from typing import Any
 from harness import codec
 from harness.errors import DataError, NoBaselineError, StoreError
 from harness.leaks import IN_PROMPT
+from harness.schema import Verdict
 from harness.store import Store
 
 FROZEN_SCHEMA = 1
@@ -36,7 +37,11 @@ def doc_metric(metric: str) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What statistics need of one record. `metrics` None means unscored."""
+    """What statistics need of one record. `metrics` None means unscored.
+
+    `verdicts` are what judges said, the deciding one first; a frozen baseline keeps them only
+    where two judged, without their text.
+    """
 
     repeat: int
     output: str
@@ -44,6 +49,7 @@ class Sample:
     metrics: Mapping[str, float] | None
     reasons: tuple[str, ...]
     completion_tokens: int | None
+    verdicts: tuple[Verdict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,7 @@ def from_store(store: Store, task: str, limit: int | None = None) -> RecordSet:
                 None if score is None else score.metrics,
                 () if score is None else score.reasons,
                 record.rollout.completion_tokens,
+                record.verdicts,
             )
         )
     docs = [
@@ -204,6 +211,8 @@ def freeze(records: RecordSet, folder: Path, name: str) -> Path:
                         "metrics": None if s.metrics is None else dict(s.metrics),
                         "completion_tokens": s.completion_tokens,
                         **({IN_PROMPT: True} if doc.in_prompt else {}),
+                        **({"verdicts": [_bare(v) for v in s.verdicts]}
+                           if len(s.verdicts) > 1 else {}),
                     }
                 )
             )  # fmt: skip
@@ -221,6 +230,16 @@ def freeze(records: RecordSet, folder: Path, name: str) -> Path:
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
     return path
+
+
+def _bare(verdict: Verdict) -> dict[str, Any]:
+    """A verdict with what it cost and without what the judge said, which may quote the data."""
+    try:
+        raw = json.loads(verdict.raw)
+    except ValueError:
+        raw = None
+    counts = {k: v for k, v in raw.items() if isinstance(v, int)} if isinstance(raw, dict) else {}
+    return {**codec.verdict_to_json(verdict), "raw": codec.dumps(counts) if counts else ""}
 
 
 def frozen_tasks(folder: Path) -> list[str]:
@@ -289,6 +308,7 @@ def _docs(rows: Iterable[Mapping[str, Any]]) -> tuple[DocSamples, ...]:
                 Sample(
                     s["repeat"], s["output"], s["finish"], s["metrics"], tuple(s["reasons"]),
                     s["completion_tokens"],
+                    tuple(codec.verdict_from_json(v) for v in s.get("verdicts", ())),
                 )
                 for s in sorted(samples, key=lambda s: s["repeat"])
             ),

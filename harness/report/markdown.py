@@ -10,6 +10,7 @@ from harness.leaks import with_and_without
 from harness.records import MACRO, RecordSet
 from harness.report.cells import cell, escape, table
 from harness.report.figures import link
+from harness.report.judges import Audit, audit, section
 from harness.report.measured import Marks, marks, published_rows, sources
 from harness.report.printed import beside, markdown
 from harness.report.published import PublishedTable
@@ -28,6 +29,12 @@ def row_name(records: RecordSet) -> str:
     """Model, and whether the row is a frozen baseline."""
     frozen = " (frozen)" if "(frozen" in records.source else ""
     return records.name + frozen
+
+
+def _full_name(records: RecordSet) -> str:
+    """Model with what it was played with, to tell rows of one model apart."""
+    parts = [str(records.info.get(key) or "") for key in ("policy", "retriever")]
+    return ", ".join([row_name(records), *filter(None, parts)])
 
 
 def board(
@@ -89,13 +96,15 @@ def _task(
     near = marks(rows, others)
     shown = {main, MACRO + main} | {m for o in others for m in o.cells}
     head = ["model", "policy", "retriever", "n", "clusters", *columns, "vs parent", "flags"]
-    body = [_line(r, rows, columns, shown, near, lineage) for r in rows]
+    audits = audit([r.records for r in rows])
+    body = [_line(r, rows, columns, shown, near, lineage, audits) for r in rows]
     body += published_rows(others, columns, near)
     lines = [f"## {escape(task)}", "", table(body, head), ""]
     lines += sources(others, near)
     lines += samples_section(task, rows, main, published)
     lines += _context(task, rows, list(info.get("context_columns") or []), published)
     lines += reading(rows, main, {id(r): escape(row_name(r.records)) for r in rows})
+    lines += section(audits, {id(r.records): _full_name(r.records) for r in rows})
     lines += _leaks(rows, columns, list(info.get("context_columns") or []))
     lines += _reasons(rows)
     return lines
@@ -108,6 +117,7 @@ def _line(
     with_interval: Collection[str],
     near: Marks,
     lineage: Lineage,
+    audits: Sequence[Audit],
 ) -> list[str]:
     """One measured row; a reader without a model counts no output tokens."""
     s = row.records
@@ -128,7 +138,7 @@ def _line(
             for c in columns
         ],
         escape(_delta(s, rows, lineage)),
-        escape("; ".join(row.flags)),
+        escape("; ".join([*row.flags, *(f for a in audits for f in a.flags(s))])),
     ]
 
 
