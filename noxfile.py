@@ -171,6 +171,7 @@ def light(verb: str, text: str, *extras: str) -> None:
 light("compare", "Compare two runs from stored records: -- model=A baseline=B vary=weights.")
 light("freeze", "Freeze a finished run as a baseline: -- run=ID as=NAME.")
 light("rescore", "Score and judge stored records again: -- run=ID judge=again|keep|NAME.")
+light("label", "Label a random sample, blind to the model: -- run=A,B tasks=T n=150 report=false.")
 light("import", "Import outside predictions into a run: -- file=F.jsonl task=T model=NAME.")
 light("select", "Training sets by difficulty: -- run=ID tasks=NAME to=DIR.")
 light("annotate", "Training data for Bookmark: -- file=F.jsonl endpoint=URL out=DIR.")

@@ -115,16 +115,21 @@ def main() -> None:
     )
     print("| --- | --- | --- | --- | --- | --- |")
     worlds = [
-        (n, c, acc, error)
-        for n, c in ((75, 1), (150, 1), (150, 10))
-        for acc in ((0.5, 0.5), (0.6, 0.4), (0.3, 0.3))
-        for error in (0.03, 0.05)
+        (75, 1, (0.5, 0.5), 0.03),
+        (150, 1, (0.5, 0.5), 0.03),
+        (150, 1, (0.5, 0.5), 0.05),
+        (150, 1, (0.6, 0.4), 0.03),
+        (150, 1, (0.3, 0.3), 0.03),
+        (150, 10, (0.5, 0.5), 0.03),
     ]
     for number, (n, c, acc, error) in enumerate(worlds):
         power = 100 * flag_rate(runs, n, c, acc, error, 0.1, seed=number)
         false = 100 * flag_rate(runs, n, c, acc, error, 0.0, seed=number)
         shape = "independent" if c == 1 else f"{n // c} x {c}"
-        print(f"| {n} | {shape} | {acc[0]}, {acc[1]} | {error} | {power:.1f} | {false:.1f} |")
+        print(
+            f"| {n} | {shape} | {acc[0]}, {acc[1]} | {error} | {power:.1f} | {false:.1f} |",
+            flush=True,
+        )
     print("\n### Accuracy and delta corrected by labels: coverage of 95% intervals (%)\n")
     print("| docs | labels | cluster | error | lenient | accuracy | delta | width | labels alone |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -132,7 +137,7 @@ def main() -> None:
         (docs, labels, c, error, lenient)
         for docs, c in ((1000, 1), (450, 15))
         for labels in (30, 50, 100, 200)
-        for error, lenient in ((0.03, 0.0), (0.03, 0.1), (0.1, 0.0))
+        for error, lenient in ((0.03, 0.0), (0.03, 0.1))
     ):
         accuracy, delta, width, alone = coverage(runs, docs, labels, c, error, lenient, seed=number)
         print(

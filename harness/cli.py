@@ -135,6 +135,20 @@ class RescoreArgs(Where):
 
 
 @dataclass
+class LabelArgs(Where):
+    """Label a random sample of outputs, blind to the model, and correct the figures by it."""
+
+    run: str = _key("", "run id, run folder or model name, or several with commas")
+    tasks: str = _key("", "one task of the runs")
+    metric: str = _key("", "what to label (default: answer_accuracy, acc_l, or the main metric)")
+    n: int = _key(150, "docs to draw; of each the outputs of all runs are labelled")
+    seed: int = _key(0, "of the draw")
+    name: str = _key("", "of the sample: OUT/labels/NAME.jsonl (default: by what is asked for)")
+    labeller: str = _key("", "who labels; kept with each label")
+    report: bool = _key(False, "ask nothing: correct the figures by the labels that are there")
+
+
+@dataclass
 class ImportArgs(Where):
     """Import predictions that were made elsewhere into a run; no model is loaded."""
 
@@ -234,6 +248,7 @@ VERBS = {
     "compare": Verb(CompareArgs, "harness.commands:compare_command", gated=True),
     "freeze": Verb(FreezeArgs, "harness.commands:freeze_command"),
     "rescore": Verb(RescoreArgs, "harness.record_commands:rescore_command"),
+    "label": Verb(LabelArgs, "harness.label_commands:label_command"),
     "import": Verb(ImportArgs, "harness.record_commands:import_command"),
     "select": Verb(SelectArgs, "harness.record_commands:select_command"),
     "build": Verb(BuildArgs, "harness.build_command:build_command"),

@@ -202,7 +202,11 @@ def differential(models: Mapping[str, Judged]) -> tuple[Difference, ...]:
         left = dict(models)
         while len(left) > 1:
             tests = 2 * (len(left) if len(left) > 2 else 1)
-            drafts = [d for name in left if (d := _difference(rate, right, name, left)) is not None]
+            names = list(left)[: 1 if len(left) == 2 else None]
+            drafts = [d for n in names if (d := _difference(rate, right, n, left)) is not None]
+            if len(left) == 2:
+                other = list(left)[1]
+                drafts += [replace(d, model=other, value=d.others, others=d.value) for d in drafts]
             tried = [replace(d, p_adjusted=min(1.0, tests * d.p_value)) for d in drafts]
             tried.sort(key=lambda d: (d.p_value, -abs(d.value - d.others), d.model))
             if len(left) == 2 or not tried or not tried[0].flagged:
