@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MIN_LABELS = 100
 MIN_ERRORS = 10
-"""Labels, or errors of the judge among them, below which the interval is too short: 95% of
-nominal is then 76% at 30 labels and 87% at 50 of a judge with 3% errors (benchmarks/README.md)."""
+"""Labels, or errors of the judge among them, below which too few errors may have been seen
+for the interval to hold (benchmarks/sim_judges.py)."""
 
 
 class TooFewLabels(ValueError):
