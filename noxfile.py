@@ -126,7 +126,8 @@ def engines(arguments: list[str]) -> list[str]:
         kinds = {_card_engine(name) for name in given["model"].split(",")}
     else:
         kinds = {"hf"}  # the demo's
-    return sorted({EXTRAS[k] for k in kinds if k in EXTRAS})
+    embed = {"embed"} if "encoder=" in " ".join(arguments) else set[str]()
+    return sorted({EXTRAS[k] for k in kinds if k in EXTRAS} | embed)
 
 
 def _card_engine(name: str) -> str:
@@ -188,6 +189,13 @@ light("retrievers", "List the retrievers.")
 light("encoders", "List the encoders: texts in, vectors out.")
 light("policies", "List the policies and their options.")
 light("recipes", "List the training recipes.")
+
+
+@nox.session(default=False)
+def serve(session: nox.Session) -> None:
+    """Serve a retriever over HTTP: -- corpus=FILE retriever=bm25 port=8100."""
+    extras = ["serve", *(["embed"] if "encoder=" in " ".join(session.posargs) else [])]
+    run(session, install(session, *extras), "-m", "harness", "serve", *session.posargs)
 
 
 @nox.session(default=False)

@@ -101,6 +101,22 @@ class PlanArgs(EvalArgs):
 
 
 @dataclass
+class ServeArgs:
+    """Serve a retriever over HTTP, as Search-R1, veRL and FlashRAG clients ask."""
+
+    corpus: str = _key("", "passages: JSON lines or TSV")
+    retriever: str = _key("bm25", "what answers")
+    retriever_options: dict[str, Any] = field(
+        default_factory=dict[str, Any],
+        metadata={"help": "settings of the retriever: retriever_options.KEY=VALUE"},
+    )
+    host: str = _key("127.0.0.1", "another address than loopback needs a key")
+    port: int = _key(8100, "0 takes a free one")
+    key_env: str = _key("", "environment variable with the key that clients have to send")
+    top_k: int = _key(5, "passages where a request does not say")
+
+
+@dataclass
 class CompareArgs(Gate):
     """Compare two runs from stored records: no model is loaded."""
 
@@ -245,6 +261,7 @@ class Verb:
 VERBS = {
     "eval": Verb(EvalArgs, "harness.commands:evaluate_command", gated=True),
     "plan": Verb(PlanArgs, "harness.plan:plan_command"),
+    "serve": Verb(ServeArgs, "harness.serving:serve_command"),
     "compare": Verb(CompareArgs, "harness.commands:compare_command", gated=True),
     "freeze": Verb(FreezeArgs, "harness.commands:freeze_command"),
     "rescore": Verb(RescoreArgs, "harness.record_commands:rescore_command"),

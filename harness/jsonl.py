@@ -27,7 +27,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(_bytes(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if line.strip():
             where = f"{path}:{number}"
-            yield where, _row(where, line)
+            yield where, row_of(where, line)
 
 
 def text(where: str, row: Mapping[str, Any], key: str) -> str:
@@ -59,7 +59,12 @@ def _bytes(path: Path) -> bytes:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
-def _row(where: str, line: bytes) -> dict[str, Any]:
+def row_of(where: str, line: bytes) -> dict[str, Any]:
+    """One line as a JSON object.
+
+    Raises:
+        DataError: It is no UTF-8 or no JSON object.
+    """
     try:
         decoded = line.decode("utf-8")
     except UnicodeDecodeError as error:

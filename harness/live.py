@@ -12,8 +12,9 @@ The function stands beside the builder that the YAML names as `custom_dataset` a
 settings. A function `gold` there (question -> ids of its passages) is what the oracle reads.
 Opening reads the corpus for its fingerprint; the index is built at the first query.
 
-What the web answers is kept in the run's folder; `retriever=replay retriever_options.run=RUN`
-plays it again without a network.
+`retriever_options.corpus=FILE` searches another corpus, which stays in its file
+(harness/retrieval/passage_file.py). What the web or a server answers is kept in the run's folder;
+`retriever=replay retriever_options.run=RUN` plays it again without a network.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from harness import codec
 from harness.errors import UsageError
 from harness.retrieval import Corpus, journal, open_retriever
 from harness.retrieval.journal import Recorded
+from harness.retrieval.passage_file import open_corpus
 from harness.retrieval.table import RECORDED, WITHOUT_CORPUS
 from harness.runs import find_run
 from harness.schema import Retriever
@@ -70,9 +72,13 @@ class LiveRetrievers:
         asked = [task.name] if name == "oracle" else []  # gold passages are a task's own
         key = codec.sha([name, *own, *asked])
         if key not in self._opened:
-            corpus = Corpus.of(()) if name in WITHOUT_CORPUS else _corpus(task, given)
+            options = self._replayed() if name == "replay" else dict(self._options)
+            file = options.pop("corpus", "") if name not in WITHOUT_CORPUS else ""
+            if file:
+                corpus = open_corpus(str(file))
+            else:
+                corpus = Corpus.of(()) if name in WITHOUT_CORPUS else _corpus(task, given)
             gold = _beside(task, "gold")(**given) if name == "oracle" else None
-            options = self._replayed() if name == "replay" else self._options
             retriever = open_retriever(name, corpus, gold, **options)
             if name in RECORDED:
                 retriever = Recorded(retriever, self._folder / journal.NAME)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-BASE = {"schema", "errors", "http", "codec", "paths", "data", "dialects", "jsonl"}
+BASE = {"schema", "errors", "http", "codec", "paths", "data", "dialects", "jsonl", "batcher"}
 """What everything may import."""
 
 ALLOWED = {
@@ -20,6 +20,7 @@ ALLOWED = {
     "leaks": BASE,
     "dialects": {"schema"},
     "jsonl": {"errors"},
+    "batcher": set(),
     "engines": BASE,
     "retrieval": BASE | {"progress"},
     "scoring": BASE,

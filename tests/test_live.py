@@ -149,3 +149,13 @@ def test_without_its_network_a_web_run_fails_and_is_completed_later(tmp_path, mo
     assert not result.complete
     assert result.outcome.failed == 3
     assert "127.0.0.1:9" in result.outcome.error
+
+
+def test_another_corpus_is_searched_by_its_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHECKRAIL_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"id": "mine", "contents": "Ironford   Its bridge is by Ann Bell."}\n')
+    result, _ = run(tmp_path, retriever_options={"corpus": str(file)})
+    with Store.open(result.run) as store:
+        shown = {r.rollout.turns[1].passages for r in store.records("searchable")}
+    assert shown == {("mine",)}

@@ -54,8 +54,7 @@ class Corpus:
             if p.doc_id in seen:
                 raise DataError(f"corpus: passage id '{p.doc_id}' occurs twice; ids must differ")
             seen.add(p.doc_id)
-            line = json.dumps([p.doc_id, p.title, p.page, p.text])
-            digest.update(line.encode("ascii") + b"\n")
+            digest.update(passage_line(p))
         return cls(tuple(passages), f"corpus:{digest.hexdigest()[:32]}", titles)
 
     def texts(self, start: int = 0) -> Iterator[str]:
@@ -66,6 +65,12 @@ class Corpus:
 
     def __len__(self) -> int:
         return len(self.passages)
+
+
+def passage_line(passage: Passage) -> bytes:
+    """What a passage adds to its corpus's fingerprint."""
+    line = json.dumps([passage.doc_id, passage.title, passage.page, passage.text])
+    return line.encode("ascii") + b"\n"
 
 
 def load_jsonl(path: str | Path) -> Corpus:
@@ -89,7 +94,7 @@ def load_passages(path: str | Path) -> Corpus:
     Raises:
         DataError: As for `load_jsonl`.
     """
-    return Corpus.of(_read(Path(path), "id", _entry), titles=True)
+    return Corpus.of(_read(Path(path), "id", entry), titles=True)
 
 
 def _read(path: Path, key: str, make: Callable[[str, dict[str, Any]], Passage]) -> list[Passage]:
@@ -122,7 +127,12 @@ def _chunk(where: str, row: dict[str, Any]) -> Passage:
     )
 
 
-def _entry(where: str, row: dict[str, Any]) -> Passage:
+def entry(where: str, row: dict[str, Any]) -> Passage:
+    """An encyclopaedia passage of its JSON object; `where` is for messages.
+
+    Raises:
+        DataError: A key is missing or of the wrong type.
+    """
     doc_id = row.get("id")
     if isinstance(doc_id, int) and not isinstance(doc_id, bool):
         doc_id = str(doc_id)
@@ -130,7 +140,11 @@ def _entry(where: str, row: dict[str, Any]) -> Passage:
         doc_id = text(where, row, "id")
     if "contents" not in row:
         return Passage(doc_id, text(where, row, "text"), title=str(row.get("title") or ""))
-    contents = text(where, row, "contents")
+    return split_contents(doc_id, text(where, row, "contents"))
+
+
+def split_contents(doc_id: str, contents: str) -> Passage:
+    """A passage of "title, three spaces or a line break, text"."""
     for separator in ("   ", "\n"):
         title, found, body = contents.partition(separator)
         if found and title.strip() and body.strip():

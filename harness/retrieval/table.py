@@ -108,6 +108,12 @@ def _searxng(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retr
     return WebRetriever(api, **_known("searxng", WebRetriever, settings))
 
 
+def _remote(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
+    from harness.retrieval.remote import Remote
+
+    return Remote(**_known("remote", Remote, options))
+
+
 def _replay(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retriever:
     from harness.retrieval.journal import Replay
 
@@ -126,11 +132,12 @@ RETRIEVERS = {
     "none": "no passages: what the model knows by itself",
     "google": "Google's Custom Search JSON API (GOOGLE_API_KEY, GOOGLE_CSE_ID); option pages, ...",
     "searxng": "a SearXNG instance (option url, or SEARXNG_URL); option pages, ...",
+    "remote": "a retrieval server (ours or Search-R1's); options url, key_env, ...",
     "replay": "the recorded searches of a run, without a network; option run",
 }
 """Name -> one line for the listing."""
 
-RECORDED = frozenset({"google", "searxng"})
+RECORDED = frozenset({"google", "searxng", "remote"})
 """Retrievers whose answers may differ tomorrow: a run keeps what they said."""
 
 WITHOUT_CORPUS = RECORDED | {"none", "replay"}
@@ -146,6 +153,7 @@ _BUILDERS: dict[str, Builder] = {
     "none": _none,
     "google": _google,
     "searxng": _searxng,
+    "remote": _remote,
     "replay": _replay,
 }
 

@@ -3,7 +3,8 @@
 words        words and numbers, case folded; any script that puts spaces between words
 cjk_bigram   runs of CJK characters as overlapping pairs (a lone character stays), the rest
              as words; white space between two CJK characters (a PDF's line break) is removed
-auto         cjk_bigram if at least a fifth of the corpus's letters are CJK, else words
+auto         cjk_bigram if at least a fifth of the letters (of the first 10,000 passages) are
+             CJK, else words
 
 A fingerprint names the tokenizer that "auto" led to.
 """
@@ -21,6 +22,8 @@ VERSION = 1
 """Raised when a tokenizer cuts differently; part of every fingerprint."""
 
 CJK_SHARE = 0.2
+AUTO = 10_000
+"""Passages from the beginning that "auto" looks at."""
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003134f"
 _WORD = re.compile(r"[^\W_]+")
@@ -71,7 +74,7 @@ def resolve(name: str, corpus: Corpus) -> str:
     """
     if name == "auto":
         letters = cjk = 0
-        for passage in corpus.passages:
+        for passage in corpus.passages[:AUTO]:
             letters += len(_LETTER.findall(passage.text))
             cjk += len(_IS_CJK.findall(passage.text))
         return "cjk_bigram" if cjk >= CJK_SHARE * letters and cjk else "words"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from harness.batcher import Batcher
 from harness.errors import UsageError
 from harness.rollouts.continuation import continued, tail_of
 from harness.schema import (
@@ -73,48 +74,6 @@ def request_seed(run_seed: int, task: str, doc_id: str, repeat: int, turn: int) 
     return int.from_bytes(hashlib.sha256(key).digest()[:4], "big") >> 1
 
 
-class _Batcher:
-    """Collects calls that arrive while one is running and sends them on together."""
-
-    def __init__(self, call: Callable[[list[Any], int], list[Any]]) -> None:
-        self._call = call
-        self._waiting: dict[int, list[tuple[list[Any], asyncio.Future[list[Any]]]]] = {}
-        self._running = False
-        self._task: asyncio.Task[None] | None = None
-
-    async def submit(self, items: list[Any], k: int) -> list[Any]:
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(k, []).append((items, future))
-        if not self._running:
-            self._running = True
-            # One trip round the loop lets everybody who is ready now join the batch.
-            asyncio.get_running_loop().call_soon(self._start)
-        return await future
-
-    def _start(self) -> None:
-        self._task = asyncio.ensure_future(self._drain())
-
-    async def _drain(self) -> None:
-        while self._waiting:
-            k, batch = self._waiting.popitem()
-            flat = [item for items, _ in batch for item in items]
-            try:
-                answers = await asyncio.to_thread(self._call, flat, k)
-                if len(answers) != len(flat):
-                    raise ValueError(f"{len(flat)} queries, {len(answers)} answers")
-            except Exception as error:  # handed to every waiter, which records it
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            at = 0
-            for items, future in batch:
-                if not future.done():
-                    future.set_result(answers[at : at + len(items)])
-                at += len(items)
-        self._running = False
-
-
 def _embed(encoder: Encoder, texts: list[str], kind: int) -> list[Any]:
     return list(encoder.encode(texts, KINDS[kind]))
 
@@ -145,9 +104,9 @@ class Driver:
         self._window = window
         self._seed = seed
         self._retriever = retriever
-        self._batchers: dict[int, tuple[Retriever, _Batcher]] = {}
+        self._batchers: dict[int, tuple[Retriever, Batcher]] = {}
         self._encoder = encoder
-        self._embedders: dict[int, tuple[Encoder, _Batcher]] = {}
+        self._embedders: dict[int, tuple[Encoder, Batcher]] = {}
         self._failed_in_a_row = 0
         self.gave_up = ""
 
@@ -267,21 +226,21 @@ class Driver:
             raise RuntimeError(f"a log-likelihood is no finite number: {values}")
         return values
 
-    def _batcher(self, retriever: Retriever | None) -> _Batcher | None:
+    def _batcher(self, retriever: Retriever | None) -> Batcher | None:
         """The one batcher of a retriever: tasks that share it share its batches."""
         if retriever is None:
             return None
-        kept = self._batchers.setdefault(id(retriever), (retriever, _Batcher(retriever.retrieve)))
+        kept = self._batchers.setdefault(id(retriever), (retriever, Batcher(retriever.retrieve)))
         return kept[1]
 
-    def _embedder(self, encoder: Encoder | None) -> _Batcher | None:
+    def _embedder(self, encoder: Encoder | None) -> Batcher | None:
         if encoder is None:
             return None
-        batcher = _Batcher(partial(_embed, encoder))
+        batcher = Batcher(partial(_embed, encoder))
         return self._embedders.setdefault(id(encoder), (encoder, batcher))[1]
 
     async def _ask(
-        self, batcher: _Batcher | None, name: str, items: Sequence[str], k: int
+        self, batcher: Batcher | None, name: str, items: Sequence[str], k: int
     ) -> list[Any]:
         if batcher is None:
             raise RuntimeError(f"the policy needs a {name}, but none was opened")
