@@ -21,14 +21,16 @@ from harness import codec, paths
 from harness.catalog import catalog
 from harness.compare import UNKNOWN
 from harness.errors import DataError, UsageError, nearest
-from harness.evaluate import Result, Settings, plan_task, play, run_folder
+from harness.evaluate import Result, play, run_folder
 from harness.lm import TaskPlan
 from harness.models import load_model, model_names
+from harness.planning import plan_task
 from harness.predictions import Prediction, Predictions, read_predictions
 from harness.progress import Progress
 from harness.rollouts import SEARCHING
 from harness.rollouts.driver import Job, OnDone
 from harness.schema import Model, Rollout, Turn
+from harness.settings import Settings
 from harness.store import Store
 from harness.task_loader import LoadedTask, load_tasks, task_manager
 

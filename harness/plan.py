@@ -35,8 +35,9 @@ from harness.schema import Engine, Message, Model
 from harness.stored import StoredRun
 
 if TYPE_CHECKING:
-    from harness.evaluate import Prepared, Settings
+    from harness.evaluate import Prepared
     from harness.lm import Prompt, TaskPlan
+    from harness.settings import Settings
 
 LOCAL = ("hf", "llamacpp")
 CALIBRATED_BELOW = 2 << 30
@@ -77,7 +78,8 @@ def plan_command(args: PlanArgs) -> int:
 
 
 def _plan_model(args: PlanArgs, model: Model, settings: Settings, gates: Gates) -> float | None:
-    from harness.evaluate import prepare, rendered, run_identity, window
+    from harness.evaluate import prepare, rendered, window
+    from harness.planning import run_identity
 
     progress = Progress(quiet=True)
     notes: list[str] = []

@@ -55,8 +55,8 @@ def import_command(args: ImportArgs) -> int:
         if not getattr(args, key):
             raise UsageError("import needs file=, task= and model=")
     os.environ.setdefault("TQDM_DISABLE", "1")  # lm-eval's bars; read once, when it is imported
-    from harness.commands import print_results
     from harness.importing import import_predictions
+    from harness.verdicts import print_results
 
     result = import_predictions(
         Path(args.file).expanduser(),

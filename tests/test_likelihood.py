@@ -8,8 +8,9 @@ import pytest
 
 from harness.engines.scripted import ScriptedEngine
 from harness.errors import UsageError
-from harness.evaluate import Settings, check_capabilities, evaluate
+from harness.evaluate import Settings, evaluate
 from harness.lm import HarnessLM
+from harness.planning import check_capabilities
 from harness.progress import Progress
 from harness.schema import LogLikelihood, Message, Model, PolicyConfig, Sampling
 from harness.store import Store
