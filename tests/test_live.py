@@ -159,3 +159,40 @@ def test_another_corpus_is_searched_by_its_path(tmp_path, monkeypatch):
     with Store.open(result.run) as store:
         shown = {r.rollout.turns[1].passages for r in store.records("searchable")}
     assert shown == {("mine",)}
+
+
+BOATS = (
+    "<substep>Ann Bell built it.</substep><reflection>Who built it? Was it Bell? ok</reflection>"
+)
+
+
+def remember(prompt, sampling):
+    """A whole Bookmark rollout, told by what stands in the prompt."""
+    text = prompt[-1].content if not isinstance(prompt[0], int) else bytes(prompt).decode()
+    if "Summarise the step" in text:
+        return "Bell built it."
+    said = text.rpartition("assistant: ")[2]
+    if "<bookmark>" in said:
+        return "</reflection> <answer>Ann Bell</answer>"
+    return BOATS.removeprefix(said) if BOATS.startswith(said) else BOATS
+
+
+def test_a_bookmark_run_keeps_each_context_and_shows_what_it_did_on_any_task(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.test_live.reply", remember)
+    chosen = {"policy": "bookmark", "policy_options": {"encoder": "ngram"}}
+    result, _ = run(tmp_path, **chosen)
+    with Store.open(result.run) as store:
+        records = list(store.records("searchable"))
+    for record in records:
+        assert record.rollout.answer.endswith("</reflection> <answer>Ann Bell</answer>")
+        assert record.score.metrics["compressions"] == 1
+        assert record.score.metrics["archive_size"] == 1
+        (context,) = [t for t in record.rollout.turns if t.kind == "environment"]
+        assert context.text.startswith("<bookmark>Bell built it.</bookmark>\n<reflection>Who")
+        assert context.passages == ("substep-1",)
+    assert "compressions" in result.records[0].info["columns"]
+    assert "ngram:" in result.records[0].fingerprints["policy"]
+    again, engine = run(tmp_path, **chosen)
+    assert (engine.calls, again.outcome.reused) == (0, 3)
+    other, _ = run(tmp_path, policy="bookmark", policy_options={"encoder": "ngram", "fetch": 2})
+    assert other.run_id != result.run_id

@@ -239,7 +239,8 @@ class _Bookmark:
 
     def _reflect(self) -> Generator[Generate | Embed, Any, bool]:
         """Read two sentences, fetch, refresh; gives whether the rollout is over."""
-        start, known = len(self._said), list(self._archive)
+        start = self._said.rindex(REFLECTION[0]) + len(REFLECTION[0])  # its token may say more
+        known = list(self._archive)
         ends = (*SENTENCE_ENDS, SUBSTEP[1], REFLECTION[1])
         sentences, stop = 0, ""
         for _ in range(PIECES):
