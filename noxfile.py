@@ -159,6 +159,13 @@ def plan(session: nox.Session) -> None:
     run(session, python, "-m", "harness", "plan", *session.posargs)
 
 
+@nox.session(default=False)
+def train(session: nox.Session) -> None:
+    """Make a checkpoint of a recipe: -- recipe=NAME; or report=NAME on one that was made."""
+    python = install(session, "hf", "train")
+    run(session, python, "-m", "harness", "train", *session.posargs)
+
+
 def light(verb: str, text: str, *extras: str) -> None:
     """Define the session of a verb that loads no model."""
 
@@ -203,6 +210,13 @@ def tests(session: nox.Session) -> None:
     """The default test suite: under 5 minutes on 2 cores, no network. Arguments go to pytest."""
     python = install(session, "hf", "llamacpp", "test")
     run(session, python, "-m", "pytest", "-n", "2", *session.posargs)
+
+
+@nox.session(default=False)
+def tests_train(session: nox.Session) -> None:
+    """The trainers with real optimisation steps on a tiny model. Arguments go to pytest."""
+    python = install(session, "hf", "train", "test")
+    run(session, python, "-m", "pytest", *(session.posargs or ["tests/trainers"]))
 
 
 @nox.session(default=False)

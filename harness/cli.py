@@ -245,6 +245,26 @@ class BoardArgs(Where):
 
 
 @dataclass
+class TrainArgs(Where):
+    """Make a checkpoint of a recipe, with its card; or report on what a run rewarded."""
+
+    recipe: str = _key("", "recipe, or the path of one (recipes lists them)")
+    model: str = _key("", "card to start from (default: the recipe's base)")
+    path: str = _key("", "its weights, instead of the card's")
+    adapter: str = _key("", "its LoRA folder, instead of the card's")
+    name: str = _key("", "name of the new checkpoint (default: what the recipe makes)")
+    data: str = _key("", f"root of outside data, or the recipe's file (${paths.DATA_VARIABLE})")
+    judge: str = _key("", "card of the model that plays the oracle judge")
+    backend: str = _key("", "trl: train here, whatever the recipe says")
+    emit: str = _key("", "folder: write the configuration for LLaMA-Factory or veRL instead")
+    limit_steps: int | None = _key(None, "steps of this call; the next one goes on")
+    merge: bool = _key(False, "write whole weights instead of an adapter")
+    contaminated: str = _key("", "allow: train even if the rows show many test questions")
+    fresh: bool = _key(False, "start over; the old run is kept beside the new one")
+    report: str = _key("", "a trained checkpoint: what its reward may be bought with")
+
+
+@dataclass
 class ListArgs(Where):
     """List what there is."""
 
@@ -278,6 +298,7 @@ VERBS = {
     "retrievers": Verb(ListArgs, "harness.listings:retrievers_command"),
     "encoders": Verb(ListArgs, "harness.listings:encoders_command"),
     "policies": Verb(ListArgs, "harness.listings:policies_command"),
+    "train": Verb(TrainArgs, "harness.train_commands:train_command"),
     "recipes": Verb(ListArgs, "harness.train_commands:recipes_command"),
 }
 

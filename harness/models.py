@@ -31,6 +31,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "sampling": dict,
     "parent": str,
     "recipe": str,
+    "training": dict,
     "tasks": list,
     "policy": str,
     "policy_options": dict,
@@ -71,6 +72,10 @@ def load_card(path: Path) -> Model:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
+    for key in ("path", "adapter"):  # "./adapter" lies beside the card
+        value = data.get(key)
+        if isinstance(value, str) and value.startswith("./"):
+            data[key] = str(path.parent / value)
     return model_from_mapping(data, str(path))
 
 

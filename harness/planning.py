@@ -144,9 +144,11 @@ def plan_task(
         "pass_at": pass_at,
         "language": settings.language,
         **({"think_tags": list(model.think_tags)} if model.think_tags else {}),
-        "flags": ["programs ran without a sandbox (unsafe_code=true)"]
-        if scorer.slow and settings.unsafe_code
-        else [],
+        "flags": [
+            *["programs ran without a sandbox (unsafe_code=true)"]
+            * (scorer.slow and settings.unsafe_code),
+            *_contaminated(model, loaded.name),
+        ],
         "parent": model.parent,
         "note": model.note,
     }
@@ -178,3 +180,10 @@ def check_capabilities(model: Model, engine: Engine, plans: Iterable[TaskPlan]) 
                 f"task '{plan.name}' needs {plan.needs}, which engine '{model.engine}' does not "
                 f"offer: use {others}, or another task or policy"
             )
+
+
+def _contaminated(model: Model, task: str) -> list[str]:
+    """What the trainer noted on the card: test questions that the checkpoint learnt from."""
+    counts = model.training.get("contaminated", {})
+    n = counts.get(task, 0) if isinstance(counts, Mapping) else 0
+    return [f"{n} of the questions stand in the training data"] if n else []

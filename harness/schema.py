@@ -361,6 +361,8 @@ class Model:
         sampling: What the card wants where a task's protocol leaves it open.
         parent: Card this checkpoint was trained from: its default baseline.
         recipe: Name of the training recipe.
+        training: What the trainer noted: steps, fingerprint of the rows, curve file, and by task
+            how many of its questions stand in the rows.
         tasks: Tasks or groups that `eval` runs by default.
         policy: Policy forced by the card ("" lets the task decide).
         policy_options: Settings of that policy.
@@ -380,6 +382,7 @@ class Model:
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     parent: str = ""
     recipe: str = ""
+    training: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tasks: tuple[str, ...] = ()
     policy: str = ""
     policy_options: Mapping[str, Any] = field(default_factory=dict[str, Any])

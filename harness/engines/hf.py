@@ -54,6 +54,8 @@ class HFEngine:
         device: "cpu", "cuda", ...; default: a GPU if there is one.
         dtype: Overrides the flag, and is part of the fingerprint like it.
         max_batch: Rows in the running batch; default `parallelism.requests`, else 16.
+        loaded: Network and tokenizer that are in memory already (a model in training): nothing
+            is read, and the fingerprint says nothing of their weights.
 
     Raises:
         UsageError: A flag or the dtype is unknown.
@@ -66,14 +68,15 @@ class HFEngine:
         device: str | None = None,
         dtype: str | None = None,
         max_batch: int | None = None,
+        loaded: tuple[Any, Any] | None = None,
     ) -> None:
         check_flags(model, _FLAGS)
         wanted = dtype or str(model.flags.get("dtype", "auto"))
         if wanted not in _DTYPES:
             raise UsageError(f"{model.name}: unknown dtype '{wanted}', {nearest(wanted, _DTYPES)}")
         template = template_text(model)
-        path = resolve(model)
-        adapter = Path(model.adapter).expanduser() if model.adapter else None
+        path = resolve(model) if loaded is None else Path()
+        adapter = Path(model.adapter).expanduser() if model.adapter and loaded is None else None
         adapter_print = fingerprint(adapter) if adapter else ""
 
         import torch
@@ -86,7 +89,7 @@ class HFEngine:
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         folder = safetensors_from_gguf(path) if path.suffix == ".gguf" else path
         try:
-            self._model, tokenizer = _load(model, folder, adapter, device, wanted)
+            self._model, tokenizer = loaded or _load(model, folder, adapter, device, wanted)
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             reason = str(error).strip().partition("\n")[0][:300]
             raise EngineError(
@@ -106,7 +109,7 @@ class HFEngine:
         self.fingerprint = identity(
             "hf",
             {
-                "weights": fingerprint(path),
+                "weights": fingerprint(path) if loaded is None else "in memory",
                 "adapter": adapter_print,
                 "dtype": str(self._model.dtype).removeprefix("torch."),
                 "template": hashlib.sha256(self._codec.template.encode()).hexdigest(),
