@@ -125,7 +125,11 @@ def test_a_killed_process_keeps_every_finished_page(server, document, number):
     out = document.parent / "built"
     given = [f"document={document}", f"endpoint={server.url}", f"out={out}", "requests=1"]
     command = [sys.executable, "-m", "harness", "build", *given]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        # a suite that runs in the background of a shell hands down an ignored SIGINT
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     assert stuck.wait(60)
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]
