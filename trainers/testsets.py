@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import codec, paths
 from harness.catalog import catalog
-from harness.data import dataset
+from harness.data import load_datasets
 from harness.errors import CheckrailError
 from harness.task_loader import load_tasks, task_manager
 from trainers.contamination import Item, Overlap, Shown, overlaps, shown
@@ -83,10 +83,11 @@ def load_test_sets(data: str | None = None, tasks: Path = paths.TASKS) -> Questi
 
 def _local(metadata: dict[str, Any], data: str | None) -> bool:
     """Whether a set that lies on a hub lies here too: nothing is fetched to be compared."""
-    name = metadata.get("dataset")
-    if not isinstance(name, str):
+    known = load_datasets()
+    name = str(metadata.get("dataset", ""))
+    if name not in known:  # the task's own files, or a user's
         return True
-    found = dataset(name)
+    found = known[name]
     root = Path(data).expanduser() if data else paths.data_root()
     return not found.hub or (root is not None and (root / found.folder).is_dir())
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, disable_progress_bars
 from peft import LoraConfig, PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging as transformers_logging
 from trl.trainer.grpo_config import GRPOConfig
@@ -279,6 +279,7 @@ def load(model: Model, recipe: Recipe) -> tuple[Any, Any]:
     """
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    disable_progress_bars()
     logging.getLogger("trl").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"trl|peft|transformers|accelerate|torch")
     path = resolve(model)
@@ -367,6 +368,7 @@ def _run(job: Job, trainer: Any, tokenizer: Any, log: Log | None = None) -> Trai
     start = int(last.rpartition("-")[2]) if last else 0
     log = log or Log(job.folder)
     log.rewind(start)
+    trainer.remove_callback(PrinterCallback)  # the log has it all
     trainer.add_callback(_Steps(job, log, start))
     steps = _steps_of(trainer)
     job.progress.say(

@@ -15,3 +15,8 @@ def test_tasks_that_ask_the_same_stand_once_and_the_demo_is_clean(tmp_path):
 def test_tasks_without_data_are_named_absent(tmp_path):
     sets = load_test_sets(str(tmp_path), TASKS / "railway_rag")
     assert sets.items == () and "railway_rag_top5" in sets.absent
+
+
+def test_a_task_whose_data_are_the_users_is_absent_and_stops_nothing(tmp_path):
+    sets = load_test_sets(str(tmp_path), TASKS / "multihop_qa")
+    assert "qa_jsonl" in sets.absent and "hotpotqa" in sets.absent
