@@ -138,11 +138,22 @@ def _card_engine(name: str) -> str:
         return ""  # the harness itself says what is wrong with the card
 
 
+def with_engine(session: nox.Session, verb: str) -> None:
+    """Run a verb that loads a model, in the environment of the model's engine."""
+    extras = engines(session.posargs)
+    asks_help = {"-h", "--help"} & set(session.posargs)
+    if "vllm" in extras:  # gigabytes: first see that names and weights are right
+        if not asks_help:
+            run(session, install(session), "-m", "harness.preflight", verb, *session.posargs)
+        else:
+            extras = []
+    run(session, install(session, *extras), "-m", "harness", verb, *session.posargs)
+
+
 @nox.session(name="eval")
 def evaluate(session: nox.Session) -> None:
     """Evaluate: leaderboards and a verdict. -- model=NAME tasks=... limit=... (default: a demo)."""
-    python = install(session, *engines(session.posargs))
-    run(session, python, "-m", "harness", "eval", *session.posargs)
+    with_engine(session, "eval")
 
 
 @nox.session(default=False)
@@ -155,8 +166,7 @@ def build(session: nox.Session) -> None:
 @nox.session(default=False)
 def plan(session: nox.Session) -> None:
     """What an evaluation will take and what its gate can decide: takes eval's arguments."""
-    python = install(session, *engines(session.posargs))
-    run(session, python, "-m", "harness", "plan", *session.posargs)
+    with_engine(session, "plan")
 
 
 @nox.session(default=False)
