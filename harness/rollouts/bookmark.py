@@ -151,6 +151,7 @@ class _Bookmark:
         self._said = ""  # by the model, over all contexts
         self._context = 0  # first turn of the context that is being continued
         self._part = 0  # where the archived part of what was said ends
+        self._tail = ""  # what the last token said behind the pause
         self._refreshes = 0
         self._left = config.sampling.max_tokens
         if own and self._prompt[-1].role == "assistant":  # tags in it count as said
@@ -203,12 +204,13 @@ class _Bookmark:
         turns = tuple(self._trace.turns[self._context :])
         completion = yield Generate(self._prompt, sampling, turns, tail=True)
         stop = completion.stop_string or ""
-        text = completion.text
+        text, self._tail = completion.text, ""
         if stop in self._sampling.stop:
             stop = ""  # the task's own: the end, and no part of the text
         elif stop:
             # The last token often says more than the tag; a tag that it begins is said again.
-            text += stop + ("" if "<" in completion.tail else completion.tail)
+            self._tail = "" if "<" in completion.tail else completion.tail
+            text += stop + self._tail
         self._trace.said(completion, text)
         self._said += text
         self._left -= _tokens(completion)
@@ -254,6 +256,7 @@ class _Bookmark:
             sentences += _WORDS.search(self._said[piece:]) is not None
             if stop in (SUBSTEP[1], REFLECTION[1]) or sentences == SENTENCES:
                 break
+        self._forget_tail()
         said = self._said[start:]
         if len(self._archive) < self._options.max_archive:
             if stop == SUBSTEP[1]:
@@ -265,6 +268,14 @@ class _Bookmark:
             (query,) = yield Embed((asked,), "query")
             self._refresh(said, known, query)
         return False
+
+    def _forget_tail(self) -> None:
+        """The context ends with the second sentence, not with the first word of a third."""
+        if self._tail:
+            last = self._trace.turns[-1]
+            text = last.text.removesuffix(self._tail)
+            self._trace.turns[-1] = dataclasses.replace(last, text=text)
+            self._said = self._said.removesuffix(self._tail)
 
     def _refresh(self, said: str, known: Sequence[Entry], query: Any) -> None:
         """Begin a new context with what was known of the two sentences before they were said."""
