@@ -155,10 +155,12 @@ def test_another_corpus_is_searched_by_its_path(tmp_path, monkeypatch):
     monkeypatch.setenv("CHECKRAIL_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "mine.jsonl"
     file.write_text('{"id": "mine", "contents": "Ironford   Its bridge is by Ann Bell."}\n')
-    result, _ = run(tmp_path, retriever_options={"corpus": str(file)})
+    index = tmp_path / "index"
+    result, _ = run(tmp_path, retriever_options={"corpus": str(file), "index": str(index)})
     with Store.open(result.run) as store:
         shown = {r.rollout.turns[1].passages for r in store.records("searchable")}
     assert shown == {("mine",)}
+    assert (index / "bm25.json").exists()
 
 
 BOATS = (

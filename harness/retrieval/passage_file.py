@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -103,8 +104,8 @@ def _scan(path: Path) -> tuple[Any, str]:
     """Offset of each passage, and the corpus's fingerprint."""
     digest = hashlib.sha256(b"titles\n")
     counter = Counter("read", 0)
-    offsets: list[int] = []
-    keys: list[int] = []  # 64 bits of each id: enough to find two that are the same
+    offsets = array("q")
+    keys = array("Q")  # 64 bits of each id: enough to find two that are the same
     for where, at, line in _lines(path):
         passage = _passage(where, line, path)
         digest.update(passage_line(passage))
@@ -114,9 +115,9 @@ def _scan(path: Path) -> tuple[Any, str]:
         counter.add(1)
     if not offsets:
         raise DataError(f"{path}: holds no passage; expected one a line")
-    array = np.asarray(keys, np.uint64)
-    order = np.argsort(array, kind="stable")
-    same = np.flatnonzero(array[order][1:] == array[order][:-1])
+    names = np.asarray(keys, np.uint64)
+    order = np.argsort(names, kind="stable")
+    same = np.flatnonzero(names[order][1:] == names[order][:-1])
     if same.size:
         first, second = (int(order[same[0] + step]) + 1 for step in (0, 1))
         raise DataError(f"{path}: passages {first} and {second} have the same id; ids must differ")

@@ -123,7 +123,7 @@ def _replay(corpus: Corpus, gold: Gold | None, options: dict[str, Any]) -> Retri
 
 
 RETRIEVERS = {
-    "bm25": "BM25 (bm25s, Lucene's formula); options k1, b, method, idf, tokenizer",
+    "bm25": "BM25 (bm25s, Lucene's formula); options k1, b, method, idf, tokenizer, index",
     "rank_bm25": "BM25Okapi of rank_bm25, the reference; options k1, b, epsilon, tokenizer",
     "dense": "FAISS; options encoder, encoder_KEY, index, kind (flat, hnsw, ivf), m, lists, ...",
     "hybrid": "reciprocal rank fusion; options of=bm25,dense, dense.encoder=NAME, constant, depth",

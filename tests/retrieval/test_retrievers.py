@@ -228,6 +228,16 @@ def test_tokenizers_cut_words_and_character_pairs() -> None:
     assert resolve("auto", corpus_of()) == "words"
 
 
+@given(st.text(st.characters(max_codepoint=127)), st.sampled_from(["é", "－", "车 "]))
+def test_ascii_is_cut_like_any_other_text(text: str, other: str) -> None:
+    """A stretch that is not ASCII leads round the short cut; it is cut off again."""
+    for cut in (words, cjk_bigram):
+        with_tail = cut(f"{text} {other}")
+        tail = cut(other)
+        assert cut(text) == with_tail[: len(with_tail) - len(tail)]
+        assert with_tail[len(with_tail) - len(tail) :] == tail
+
+
 @given(st.text())
 def test_tokenizers_never_raise_nor_return_empty_tokens(text: str) -> None:
     assert all(words(text))
