@@ -39,6 +39,8 @@ def environment() -> dict[str, Any]:
 
 def code_version() -> str:
     """Commit of this checkout, with "+changes" where files differ; "unknown" outside git."""
+    if not paths.IS_CHECKOUT:
+        return "unknown"  # git would tell of whatever repository the package lies in
 
     def git(*args: str) -> str:
         done = subprocess.run(

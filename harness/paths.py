@@ -1,4 +1,8 @@
-"""Where things are: the folders of this checkout, each of which a command can replace."""
+"""Where things are: the folders of this checkout, each of which a command can replace.
+
+Installed as a package there is no checkout: tasks and baselines are the package's own, runs and
+leaderboards go to the folder that a command is called in.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "tasks"
 BASELINES = ROOT / "baselines"
-LEADERBOARDS = ROOT / "leaderboards"
-RUNS = ROOT / "runs"
+IS_CHECKOUT = (ROOT / "pyproject.toml").is_file()
+_WRITTEN = ROOT if IS_CHECKOUT else Path.cwd()
+LEADERBOARDS = _WRITTEN / "leaderboards"
+RUNS = _WRITTEN / "runs"
 
 DATA_VARIABLE = "CHECKRAIL_DATA"
 
