@@ -1,6 +1,4 @@
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from hypothesis import given
@@ -8,6 +6,7 @@ from hypothesis import strategies as st
 
 from harness.__main__ import main
 from harness.annotating import REASONS, cut, sentences, tagged, untagged
+from tests.json_server import serving
 
 CHAIN = "Six boats cross. Each crosses 7 times.\nWait, is that so? Yes.\n\n6 * 7 = 42."
 
@@ -79,36 +78,21 @@ def test_a_chain_that_holds_the_tags_is_rejected():
 def annotator(monkeypatch):
     """A real server that lists one model and answers chats by `answers`, last one for ever."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    asked, answers = [], []
+    answers = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.say({"data": [{"id": "cutter"}]})
+    def answer(request):
+        if request.method == "GET":
+            return 200, {"data": [{"id": "cutter"}]}
+        said = answers.pop(0) if len(answers) > 1 else answers[0]
+        status, text, finish = said if isinstance(said, tuple) else (200, said, "stop")
+        return status, {"choices": [{"message": {"content": text}, "finish_reason": finish}]}
 
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append(body)
-            said = answers.pop(0) if len(answers) > 1 else answers[0]
-            status, text, finish = said if isinstance(said, tuple) else (200, said, "stop")
-            self.say({"choices": [{"message": {"content": text}, "finish_reason": finish}]}, status)
+    with serving(answer) as (url, seen):
+        yield f"{url}/v1", seen, answers
 
-        def say(self, value, status=200):
-            data = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
 
-        def log_message(self, *_):
-            pass
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listening.server_address[1]}/v1", asked, answers
-    listening.shutdown()
-    listening.server_close()
-    thread.join()
+def asked_of(seen):
+    return [request.body for request in seen if request.method == "POST"]
 
 
 def rows_of(path):
@@ -118,7 +102,7 @@ def rows_of(path):
 def test_chains_become_rows_and_a_second_run_asks_only_for_what_is_missing(
     annotator, tmp_path, capsys
 ):
-    url, asked, answers = annotator
+    url, seen, answers = annotator
     answers += [GOOD, (200, GOOD, "length"), (400, "", "stop")]
     lines = [{"id": f"c{i}", "question": "How many?", "reasoning": CHAIN + "!" * i, "answer": "42"}
              for i in range(3)]  # fmt: skip
@@ -135,9 +119,9 @@ def test_chains_become_rows_and_a_second_run_asks_only_for_what_is_missing(
     assert main(command) == 3  # the server refused the third
     (tmp_path / "o" / "replies.jsonl").open("a").write('{"torn')
     answers[:] = [GOOD]
-    before = len(asked)
+    before = len(asked_of(seen))
     assert main(command) == 0
-    assert len(asked) == before + 1
+    assert len(asked_of(seen)) == before + 1
     assert "2 rows" in capsys.readouterr().out
     rows = rows_of(tmp_path / "o" / "rows.jsonl")
     assert [r["id"] for r in rows] == ["c0", "c2"]
@@ -146,9 +130,9 @@ def test_chains_become_rows_and_a_second_run_asks_only_for_what_is_missing(
         assert untagged(row["text"]) == row["reasoning"]
     rejects = rows_of(tmp_path / "o" / "rejects.jsonl")
     assert {r["id"]: r["reason"] for r in rejects} == {"c1": "cut_off", "t": "has_tags"}
-    assert "[3] Wait, is that so?" in asked[0]["messages"][0]["content"]
+    assert "[3] Wait, is that so?" in asked_of(seen)[0]["messages"][0]["content"]
     assert main(command) == 0
-    assert len(asked) == before + 1
+    assert len(asked_of(seen)) == before + 1
 
 
 def test_a_command_without_its_keys_is_told_so(capsys):

@@ -15,7 +15,7 @@ from harness.retrieval import dense as dense_module
 from harness.retrieval.dense import Dense
 from harness.retrieval.encoders import Normalised, open_encoder
 from harness.schema import Passage, RetrievalError
-from tests.retrieval.embedding_server import serving
+from tests.json_server import embeddings, serving
 
 PAGES = "bjtu_railway/dataset/indices/meta.jsonl"
 INDEX = "bjtu_railway/dataset/indices/faiss.index"
@@ -272,10 +272,11 @@ def test_the_packaged_encoder_behind_a_server_ranks_as_the_packaged_encoder_here
         ]
     )
     asked = ["Where does the train stop?", "面包怎么做？"]
-    with serving(packaged.encode) as (url, seen):
-        options = {"encoder": f"openai:use@{url}", "encoder_batch": 2}
+    with serving(embeddings(packaged.encode)) as (url, seen):
+        options = {"encoder": f"openai:use@{url}/v1", "encoder_batch": 2}
         remote = open_retriever("dense", texts, **options).retrieve(asked, 3)
-        assert [len(texts) for texts in seen].count(2) >= 2  # passages and queries, in batches
+        sizes = [len(request.body["input"]) for request in seen]
+        assert sizes.count(2) >= 2  # passages and queries, in batches
     here = open_retriever("dense", texts, encoder="use").retrieve(asked, 3)
     assert ids(remote) == ids(here)
     assert remote[1][0].doc_id == "c"
@@ -283,18 +284,21 @@ def test_the_packaged_encoder_behind_a_server_ranks_as_the_packaged_encoder_here
 
 def test_a_query_instruction_goes_before_queries_alone(tmp_path):
     texts = Corpus.of([Passage("a", "page one")])
-    with serving(encoder(8).encode) as (url, seen):
-        options = {"encoder": f"openai:Qwen3-Embedding-8B@{url}", "encoder_instruction": "Find it"}
+    with serving(embeddings(encoder(8).encode)) as (url, seen):
+        options = {
+            "encoder": f"openai:Qwen3-Embedding-8B@{url}/v1",
+            "encoder_instruction": "Find it",
+        }
         open_retriever("dense", texts, **options).retrieve(["where?"], 1)
-    sent = [text for texts in seen for text in texts]
+    sent = [text for request in seen for text in request.body["input"]]
     assert "page one" in sent
     assert sent[-1] == "Instruct: Find it\nQuery:where?"
 
 
 def test_a_server_that_is_gone_fails_the_queries_and_not_the_retriever(tmp_path):
     texts = Corpus.of([Passage("a", "page one")])
-    with serving(encoder(8).encode) as (url, _):
-        options = {"encoder": f"openai:m@{url}", "encoder_retries": 0}
+    with serving(embeddings(encoder(8).encode)) as (url, _):
+        options = {"encoder": f"openai:m@{url}/v1", "encoder_retries": 0}
         retriever = open_retriever("dense", texts, **options)
         assert ids(retriever.retrieve(["one"], 1)) == [["a"]]
     (failed,) = retriever.retrieve(["one"], 1)

@@ -1,6 +1,3 @@
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -11,39 +8,17 @@ from hypothesis import strategies as st
 from harness.errors import DataError, UsageError
 from harness.http import HttpError
 from harness.retrieval.encoders import ENCODERS, Normalised, open_encoder
+from tests.json_server import embeddings, serving
 
 
 @pytest.fixture
 def server(monkeypatch):
-    """A real server of /v1/embeddings: a vector is (length, words, 1); gives url and requests."""
+    """A server whose vectors are (length, words, 1): url, requests, replies to give first."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    seen, replies = [], []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            seen.append((self.path, body, self.headers.get("Authorization")))
-            rows = [
-                {"index": i, "embedding": [len(text), len(text.split()), 1]}
-                for i, text in enumerate(body["input"])
-            ]
-            status, data = replies.pop(0) if replies else (200, {"data": rows[::-1]})
-            said = json.dumps(data).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(said)))
-            self.end_headers()
-            self.wfile.write(said)
-
-        def log_message(self, *_):
-            pass
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listening.server_address[1]}/v1", seen, replies
-    listening.shutdown()
-    listening.server_close()
-    thread.join()
+    replies = []
+    usual = embeddings(lambda texts: [(len(text), len(text.split()), 1) for text in texts])
+    with serving(lambda r: replies.pop(0) if replies else usual(r)) as (url, seen):
+        yield f"{url}/v1", seen, replies
 
 
 TEXTS = ["the train stops at the signal", "列车在信号机前停车", "a cat sleeps", "고양이가 잔다"]
@@ -107,11 +82,13 @@ def test_an_endpoint_gives_vectors_in_the_order_of_the_texts(server, monkeypatch
     assert vectors[1] == pytest.approx(np.array([3, 2, 1]) / np.sqrt(14))
     assert encoder.dimension == 3
     encoder.encode(["a"], "query")
-    assert sorted(len(body["input"]) for _, body, _ in seen) == [1, 1, 2]
-    assert seen[-1][1] == {
+    assert sorted(len(request.body["input"]) for request in seen) == [1, 1, 2]
+    assert seen[-1].body == {
         "model": "org/m", "encoding_format": "float", "dimensions": 3, "input": ["q: a"],
     }  # fmt: skip
-    assert {(path, key) for path, _, key in seen} == {("/v1/embeddings", "Bearer secret")}
+    assert {(request.path, request.authorization) for request in seen} == {
+        ("/v1/embeddings", "Bearer secret")
+    }
     assert "secret" not in encoder.fingerprint
     assert "127.0.0.1" not in encoder.fingerprint
 

@@ -17,9 +17,8 @@ from harness.progress import Progress
 from harness.retrieval import Corpus, open_retriever
 from harness.retrieval.server import check_bind
 from harness.schema import Model, Passage, RetrievalError
-from tests import searchable
+from tests import json_server, searchable
 from tests.conftest import ROOT
-from tests.retrieval.replying import answering
 from tests.retrieval.serving import free_port, serving
 
 pytest.importorskip("fastapi")
@@ -248,19 +247,26 @@ def test_another_index_behind_the_same_address_is_noticed():
     assert "something else now" in found.message
 
 
+def replying(reply):
+    """Somebody else's server: one reply to every POST, nothing to GET."""
+    none = (404, {"detail": "Not Found"})
+    return lambda request: (200, reply) if request.method == "POST" else none
+
+
 def test_a_server_that_says_little_is_read_too():
     hit = {"document": {"id": 7, "contents": '"Lyon"\nA city.'}, "score": 0.5}
-    with answering({"result": [[hit]]}) as (url, seen):
+    with json_server.serving(replying({"result": [[hit]]})) as (url, seen):
         remote = open_retriever("remote", NOTHING, url=url)
         assert remote.retrieve(["Lyon?"], 3) == [[Passage("7", "A city.", 0.5, "Lyon")]]
-    assert seen == [{"queries": ["Lyon?"], "topk": 3, "return_scores": True}]
+    posted = [request.body for request in seen if request.method == "POST"]
+    assert posted == [{"queries": ["Lyon?"], "topk": 3, "return_scores": True}]
 
 
 @pytest.mark.parametrize(
     "reply", [[], {}, {"result": []}, {"result": [[{"score": 1}]]}, {"result": 3}]
 )
 def test_an_answer_of_another_form_is_an_error_of_the_query(reply):
-    with answering(reply) as (url, _):
+    with json_server.serving(replying(reply)) as (url, _):
         (found,) = open_retriever("remote", NOTHING, url=url, retries=0).retrieve(["q"], 3)
     assert isinstance(found, RetrievalError)
 
