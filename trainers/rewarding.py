@@ -17,7 +17,8 @@ from typing import Any
 from harness.errors import IncompleteError
 from harness.schema import Doc, Reward, Rollout, Score, Scorer, Verdict
 from harness.scoring import TaskScorer, task_scorer
-from harness.scoring.reasoning_rewards import KoreanSettings, korean_terms, tag_score
+from harness.scoring.bookmark import format_reward
+from harness.scoring.reasoning_rewards import KoreanSettings, korean_terms
 from harness.scoring.rewards import reward
 from harness.scoring.text import normalise
 from trainers.diagnostics import Played
@@ -110,8 +111,7 @@ def _korean(oracle: bool) -> Terms:
 
 def _bookmark(doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> Mapping[str, float]:
     del doc, verdicts
-    written = "".join(t.text for t in rollout.turns if t.kind == "model") or rollout.answer
-    return {"tags": tag_score(written)}
+    return {"tags": format_reward(rollout)}
 
 
 TERMS: Mapping[str, Terms] = {

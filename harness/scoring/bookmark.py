@@ -94,26 +94,47 @@ def reasons(rollout: Rollout) -> tuple[str, ...]:
     return tuple(reason for reason in REASONS if holds[reason])
 
 
-def format_score(rollout: Rollout) -> float:
-    """How well the tags are used, in [0, 1]: balanced and in order.
+def tag_score(text: str, *, ordered: bool) -> float:
+    """How well the tags are used, in [0, 1]: the share of them that belong to a good pair.
 
-    The share of the tags that belong to a closed pair with text in it, which lies in no other
-    pair and, for a reflection, behind the first finished substep; 0 without a finished substep.
-    The Bookmark report names the score, section 2, and leaves its form open: this one is ours.
+    A good pair is closed, has text in it and lies in no other one. Without a good substep the
+    score is 0. The Bookmark report names the score, section 2, and leaves its form open: this one
+    is ours.
+
+    Args:
+        text: What the model wrote: for the metric with what its prompt made it begin with
+            (`written`), for the reward without (`own`).
+        ordered: Whether a reflection is good only behind the first finished substep: with nothing
+            archived it finds nothing. The metric asks for that, the reward does not.
     """
-    text = written(rollout)
     pairs, tags = _pairs(text)
     full = [(kind, start, end) for kind, start, end in pairs if text[start:end].strip()]
     first = min((end for kind, _, end in full if kind == "substep"), default=None)
     if first is None:
         return 0.0
-    return 2 * sum(kind == "substep" or start > first for kind, start, _ in full) / tags
+    good = sum(not ordered or kind == "substep" or start > first for kind, start, _ in full)
+    return 2 * good / tags
+
+
+def format_score(rollout: Rollout) -> float:
+    """The metric `tag_format`: `tag_score` in order, of all that the model wrote."""
+    return tag_score(written(rollout), ordered=True)
+
+
+def format_reward(rollout: Rollout) -> float:
+    """The reward's term: `tag_score` in any order, of the model's own turns."""
+    return tag_score(own(rollout), ordered=False)
 
 
 def written(rollout: Rollout) -> str:
     """What the model wrote, over all contexts, behind what its prompt made it begin with."""
     turns = [turn for turn in rollout.turns if turn.kind != "summary" and not _refreshes(turn)]
     return "".join(turn.text for turn in turns) or rollout.answer
+
+
+def own(rollout: Rollout) -> str:
+    """What the model itself wrote, turn by turn; summaries and inserted text left out."""
+    return "".join(turn.text for turn in rollout.turns if turn.kind == "model") or rollout.answer
 
 
 def _pairs(text: str) -> tuple[list[tuple[str, int, int]], int]:

@@ -15,18 +15,15 @@ Accuracy is that of the task's own scorer, `harness.scoring.numeric`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from harness.errors import IncompleteError
 from harness.schema import Doc, Reward, Rollout, Verdict
 from harness.scoring import language, numeric, oracle
+from harness.scoring.bookmark import format_reward
 from harness.scoring.terms import Overlong, refuse_failure
 from harness.scoring.text import THINK_TAGS, split_thinking
-
-_TAGS = re.compile(r"<(/?)(substep|reflection)>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,34 +111,14 @@ def thought_first(text: str) -> bool:
 
 
 def bookmark_reward(answer: float = 1.0, tags: float = 0.1) -> Reward:
-    """Bookmark's reward: `answer` x accuracy + `tags` x format score."""
+    """Bookmark's reward: `answer` x accuracy + `tags` x `bookmark.format_reward`."""
 
     def reward(doc: Doc, rollout: Rollout, verdicts: Sequence[Verdict]) -> float:
         refuse_failure(rollout)
         accuracy = numeric.score(doc, rollout, verdicts).metrics["accuracy"]
-        return answer * accuracy + tags * tag_score(_written(rollout))
+        return answer * accuracy + tags * format_reward(rollout)
 
     return reward
-
-
-def tag_score(text: str) -> float:
-    """How well `<substep>` and `<reflection>` are used, in [0, 1].
-
-    The share of tags that belong to a closed, unnested pair; 0 without any complete substep.
-    The framework says only that the score is about the right use of the tags: this is ours.
-    """
-    tags = list(_TAGS.finditer(text))
-    paired = substeps = 0
-    for a, b in pairwise(tags):
-        if not a[1] and b[1] and a[2] == b[2] and text[a.end() : b.start()].strip():
-            paired += 2
-            substeps += a[2] == "substep"
-    return paired / len(tags) if substeps else 0.0
-
-
-def _written(rollout: Rollout) -> str:
-    """What the model itself wrote, turn by turn; summaries and inserted text left out."""
-    return "".join(t.text for t in rollout.turns if t.kind == "model") or rollout.answer
 
 
 def _oracle_value(doc: Doc, verdicts: Sequence[Verdict]) -> float:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from harness.errors import IncompleteError
 from harness.schema import Doc, Rollout, Turn, Verdict
 from harness.scoring import language, numeric, oracle
+from harness.scoring.bookmark import tag_score
 from harness.scoring.oracle import Thresholds, calibrate
 from harness.scoring.reasoning_rewards import (
     REWARDS,
@@ -15,7 +16,6 @@ from harness.scoring.reasoning_rewards import (
     bookmark_reward,
     korean_reward,
     korean_terms,
-    tag_score,
     thought_first,
 )
 from harness.scoring.terms import Overlong
@@ -52,7 +52,7 @@ def test_every_reward_lies_in_its_range_and_is_the_sum_of_its_terms(text, tokens
     total = terms["accuracy"] + 0.2 * (terms["format"] + terms["language"] + terms["overlong"])
     assert REWARDS["korean"](DOC, played, ()) == pytest.approx(total)
     assert REWARDS["bookmark"](DOC, played, ()) == pytest.approx(
-        metrics["accuracy"] + 0.1 * tag_score(text)
+        metrics["accuracy"] + 0.1 * tag_score(text, ordered=False)
     )
 
 
@@ -167,7 +167,13 @@ def test_one_closed_block_of_reasoning_comes_first(text, right):
      ("<substep>a</substep><substep>b", 2 / 3), ("<substep><substep>a</substep></substep>", 0.5)],
 )  # fmt: skip
 def test_tags_count_where_they_are_closed_and_hold_something(text, score):
-    assert tag_score(text) == pytest.approx(score)
+    assert tag_score(text, ordered=False) == pytest.approx(score)
+
+
+def test_a_reflection_before_any_substep_counts_for_the_reward_and_not_for_the_metric():
+    text = "<reflection>b</reflection><substep>a</substep>"
+    assert tag_score(text, ordered=False) == 1
+    assert tag_score(text, ordered=True) == 0.5
 
 
 def test_the_tags_of_every_turn_of_the_model_count_and_of_no_other():
