@@ -132,6 +132,7 @@ class FreezeArgs(Where):
     run: str = _key("", "run id, run folder, or model name (its newest run)")
     as_: str = _key("", "name of the baseline: baselines/NAME/")
     tasks: str = _key("", "only these tasks")
+    texts: bool = _key(True, "false: hashes of the outputs, not the outputs")
 
 
 @dataclass

@@ -276,7 +276,8 @@ def freeze_command(args: FreezeArgs) -> int:
         raise UsageError(f"as={name}: a baseline's name cannot contain '/' or start with '.'")
     records = load_run(args.run, Path(args.out), split(args.tasks))
     for task in records.values():
-        print(f"wrote {freeze(task, Path(args.baselines) / name, name)}")
+        path = freeze(task, Path(args.baselines) / name, name, texts=args.texts)
+        print(f"wrote {path}")
     return 0
 
 

@@ -291,7 +291,10 @@ def _ends(value: float | tuple[float, float]) -> tuple[float, float]:
 def _identical(pairs: Sequence[tuple[DocSamples, DocSamples]]) -> bool:
     """Whether outputs and scores are the same, byte for byte."""
     return all(
-        [(s.output, s.metrics, s.finish) for s in ours.samples]
-        == [(s.output, s.metrics, s.finish) for s in theirs.samples]
+        len(ours.samples) == len(theirs.samples)
+        and all(
+            a.says(b) and (a.metrics, a.finish) == (b.metrics, b.finish)
+            for a, b in zip(ours.samples, theirs.samples, strict=True)
+        )
         for ours, theirs in pairs
     )

@@ -80,9 +80,9 @@ def agreement(candidate: RecordSet, baseline: RecordSet) -> Agreement:
     for doc_id, ours, theirs in _pairs(candidate, baseline):
         total += 1
         ended = {ours.finish, theirs.finish}
-        if ours.output == theirs.output and (len(ended) == 1 or "unknown" in ended):
+        if ours.says(theirs) and (len(ended) == 1 or "unknown" in ended):
             same += 1
-        elif first is None:
+        elif first is None and not (ours.output_sha or theirs.output_sha):
             first = difference(doc_id, ours, theirs)
     kinds = {_greedy(candidate), _greedy(baseline)}
     greedy = None if None in kinds else kinds == {True}

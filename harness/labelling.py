@@ -124,7 +124,7 @@ def questions(design: Design, sets: Sequence[RecordSet]) -> list[Question]:
     """Every output to be asked about, in random order.
 
     Raises:
-        DataError: A drawn doc is no longer in the runs.
+        DataError: A drawn doc is no longer in the runs, or a baseline was frozen without texts.
     """
     population = samples(sets)
     asked: list[Question] = []
@@ -132,6 +132,8 @@ def questions(design: Design, sets: Sequence[RecordSet]) -> list[Question]:
         texts: dict[str, list[int]] = {}
         for run, sample in enumerate(_drawn(population, item)):
             if not UNUSABLE.intersection(sample.reasons):
+                if sample.output_sha:
+                    raise DataError(f"{sets[run].label} keeps no texts: label the run itself")
                 texts.setdefault(sample.output, []).append(run)
         asked += [Question(number, tuple(runs), text) for text, runs in texts.items()]
     random.Random(f"order {design.seed}").shuffle(asked)

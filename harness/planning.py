@@ -110,6 +110,8 @@ def plan_task(
         sampling, off = Sampling(thinking=sampling.thinking), []
     if settings.policy and settings.policy != task_policy:
         off.append("policy")
+    if settings.policy_options:
+        off.append("policy_options")
     if settings.repeats is not None and settings.repeats != int(loaded.metadata.get("repeats", 1)):
         off.append("repeats")
     off += [o for o in settings.task_options if o in loaded.metadata.get("options", ())]

@@ -3,7 +3,9 @@
     baselines/NAME/TASK.jsonl.gz    first line: header with fingerprints; then one sample a line
 
 A frozen baseline holds ids, outputs, scores, reasons and clusters: all that a paired
-comparison needs, and no text of the data set.
+comparison needs, and no text of the data set. Outputs that quote a data set which must not be
+copied (a reader of passages does) are left out with `freeze texts=false`: their hash still tells
+whether two outputs are the same.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ def doc_metric(metric: str) -> tuple[str, bool]:
 class Sample:
     """What statistics need of one record. `metrics` None means unscored.
 
+    `output` is "" and `output_sha` its hash where a frozen baseline was to keep no texts.
     `verdicts` are what judges said, the deciding one first; a frozen baseline keeps them only
     where two judged, without their text.
     """
@@ -50,6 +53,21 @@ class Sample:
     reasons: tuple[str, ...]
     completion_tokens: int | None
     verdicts: tuple[Verdict, ...] = ()
+    output_sha: str = ""
+
+    def says(self, other: Sample) -> bool:
+        """Whether both have the same output, byte for byte."""
+        if self.output_sha or other.output_sha:
+            return self._sha() == other._sha()
+        return self.output == other.output
+
+    def kept(self, *, texts: bool) -> dict[str, str]:
+        """The output as a frozen baseline has it."""
+        keep = texts and not self.output_sha
+        return {"output": self.output} if keep else {"output_sha": self._sha()}
+
+    def _sha(self) -> str:
+        return self.output_sha or codec.sha(self.output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +195,14 @@ def _distinct(items: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ..
     return tuple({codec.dumps(item): item for item in items}.values())
 
 
-def freeze(records: RecordSet, folder: Path, name: str) -> Path:
+def freeze(records: RecordSet, folder: Path, name: str, *, texts: bool = True) -> Path:
     """Write a record set as a baseline; the same records give the same bytes.
+
+    Args:
+        records: A complete selection.
+        folder: Of the baseline.
+        name: Of the baseline.
+        texts: Keep what the model said; else a hash of it.
 
     Raises:
         StoreError: The selection is not complete, or the folder cannot be written.
@@ -206,7 +230,8 @@ def freeze(records: RecordSet, folder: Path, name: str) -> Path:
                 codec.dumps(
                     {
                         "id": doc.doc_id, "cluster": doc.cluster, "stratum": doc.stratum,
-                        "prompt_sha": doc.prompt_sha, "repeat": s.repeat, "output": s.output,
+                        "prompt_sha": doc.prompt_sha, "repeat": s.repeat,
+                        **s.kept(texts=texts),
                         "finish": s.finish, "reasons": list(s.reasons),
                         "metrics": None if s.metrics is None else dict(s.metrics),
                         "completion_tokens": s.completion_tokens,
@@ -306,9 +331,10 @@ def _docs(rows: Iterable[Mapping[str, Any]]) -> tuple[DocSamples, ...]:
             samples[0]["prompt_sha"],
             tuple(
                 Sample(
-                    s["repeat"], s["output"], s["finish"], s["metrics"], tuple(s["reasons"]),
-                    s["completion_tokens"],
+                    s["repeat"], s.get("output", ""), s["finish"], s["metrics"],
+                    tuple(s["reasons"]), s["completion_tokens"],
                     tuple(codec.verdict_from_json(v) for v in s.get("verdicts", ())),
+                    s.get("output_sha", ""),
                 )
                 for s in sorted(samples, key=lambda s: s["repeat"])
             ),

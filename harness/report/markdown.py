@@ -16,7 +16,7 @@ from harness.report.printed import beside, markdown
 from harness.report.published import PublishedTable
 from harness.report.reading import reading
 from harness.report.samples import section as samples_section
-from harness.report.summary import Summary, summarise
+from harness.report.summary import Summary, policy_name, summarise
 from harness.schema import Comparison
 
 Lineage = Callable[[RecordSet, RecordSet], Comparison | None]
@@ -33,7 +33,7 @@ def row_name(records: RecordSet) -> str:
 
 def _full_name(records: RecordSet) -> str:
     """Model with what it was played with, to tell rows of one model apart."""
-    parts = [str(records.info.get(key) or "") for key in ("policy", "retriever")]
+    parts = [policy_name(records), str(records.info.get("retriever") or "")]
     return ", ".join([row_name(records), *filter(None, parts)])
 
 
@@ -125,7 +125,7 @@ def _line(
     lone = "output_tokens" not in row.estimates
     return [
         escape(row_name(s)),
-        escape(str(s.info.get("policy", ""))),
+        escape(policy_name(s)),
         escape(str(s.info.get("retriever", ""))),
         str(len(s.docs)),
         str(clusters),
@@ -148,7 +148,7 @@ def _order(row: Summary, main: str) -> tuple[float, str, str, str]:
         -(estimate.mean if estimate else -1.0),
         row_name(row.records),
         str(row.records.info.get("retriever", "")),
-        str(row.records.info.get("policy", "")),
+        policy_name(row.records),
     )
 
 
@@ -219,7 +219,7 @@ def _leaks(rows: Sequence[Summary], columns: Sequence[str], context: Sequence[st
             body.append(
                 [
                     escape(row_name(r.records)),
-                    escape(str(r.records.info.get("policy", ""))),
+                    escape(policy_name(r.records)),
                     escape(str(r.records.info.get("retriever", ""))),
                     f"{size} ({'without' if which else 'all'})",
                     *["" if (x := figures[m].mean) is None else f"{x:.4f}" for m in metrics],
@@ -238,7 +238,7 @@ def _leaks(rows: Sequence[Summary], columns: Sequence[str], context: Sequence[st
 
 def _reasons(rows: Sequence[Summary]) -> list[str]:
     lines = [
-        f"- {escape(row_name(r.records))}, {escape(str(r.records.info.get('retriever', '')))}: "
+        f"- {escape(_full_name(r.records))}: "
         + ", ".join(f"{escape(reason)} {count}" for reason, count in r.reasons.items())
         + f" (of {r.samples} samples)"
         for r in rows
@@ -270,8 +270,9 @@ def _overview(sets: Sequence[RecordSet]) -> list[str]:
     for s in sets:
         summary = summarise(s)
         metric = str(s.info.get("metric") or "")
-        key = (row_name(s), str(s.info.get("policy", "")), str(s.info.get("retriever", "")))
+        key = (row_name(s), policy_name(s), str(s.info.get("retriever", "")))
         several = f" ({s.repeats} samples)" if s.repeats > 1 else ""
+        several += " *" if summary.flags else ""
         models.setdefault(key, {})[s.task] = cell(summary.estimates.get(metric)) + several
     metrics = sorted({str(s.info.get("metric") or "") for s in sets})
     body = [
@@ -283,7 +284,9 @@ def _overview(sets: Sequence[RecordSet]) -> list[str]:
         "",
         table(body, ["model", "policy", "retriever", *tasks]),
         "",
-    ]
+        *(["\\* with a flag on the board: off protocol, a sample of the docs, incomplete, ...", ""]
+          if any(c.endswith("*") for line in body for c in line) else []),
+    ]  # fmt: skip
 
 
 def board_of(records: RecordSet) -> str:

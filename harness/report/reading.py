@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.records import RecordSet
 from harness.report.cells import cell, escape, table
-from harness.report.summary import Summary
+from harness.report.summary import Summary, policy_name
 from harness.stats.intervals import Estimate, estimate
 
 GOLD = "gold_page_in_topk"
@@ -58,7 +58,7 @@ def reading(rows: Sequence[Summary], main: str, name: Mapping[int, str]) -> list
         body.append(
             [
                 name[id(row)],
-                escape(str(records.info.get("policy", ""))),
+                escape(policy_name(records)),
                 escape(str(records.info.get("retriever", ""))),
                 cell(row.estimates.get(GOLD), interval=False),
                 *[f"{cell(e)} (n = {e.n})" if e else "-" for e in (with_gold, without)],

@@ -9,7 +9,7 @@ from harness.records import RecordSet
 from harness.report.cells import cell, escape, number, table
 from harness.report.printed import beside
 from harness.report.published import PublishedTable
-from harness.report.summary import Summary
+from harness.report.summary import Summary, policy_name
 from harness.stats.repeated import Repeated, repeated
 
 COLUMNS = ("pass@1", "fully_right", "fully_wrong", "output_tokens")
@@ -86,7 +86,7 @@ def _line(row: Summary, s: Repeated, ks: Sequence[int]) -> list[str]:
     tokens = row.estimates.get("output_tokens")
     return [
         escape(row.records.name),
-        escape(str(row.records.info.get("policy", ""))),
+        escape(policy_name(row.records)),
         str(s.questions),
         str(s.n),
         cell(parts.total),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,6 +78,13 @@ def summarise(records: RecordSet) -> Summary:
     )
 
 
+def policy_name(records: RecordSet) -> str:
+    """Policy with the settings that were given to it: rows that differ in them differ here."""
+    given = records.info.get("policy_options") or {}
+    options = ", ".join(f"{key}={value}" for key, value in given.items())
+    return str(records.info.get("policy") or "") + (f" ({options})" if options else "")
+
+
 def _pass_at(records: RecordSet) -> dict[str, list[float | None]]:
     """pass@k of the main metric for each k above 1 that the task names and the repeats allow.
 
@@ -103,7 +111,9 @@ def _flags(records: RecordSet, unscored: Mapping[str, int]) -> tuple[str, ...]:
         flags.append(f"imported from {records.info['imported']['file']}")
     off = records.info.get("off_protocol", ())
     if off:
-        flags.append(f"off protocol: {', '.join(off)}")
+        sampling = json.loads(records.fingerprints.get("sampling") or "{}")
+        named = [f"{name}={sampling[name]}" if name in sampling else name for name in off]
+        flags.append(f"off protocol: {', '.join(named)}")
     flags += records.info.get("flags", ())
     if unscored:
         flags.append(f"unscored: up to {max(unscored.values())} docs")

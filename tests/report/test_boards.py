@@ -1,11 +1,13 @@
 """Boards made of records: published rows beside measured ones, and figures without leaks."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness import paths
+from harness.differences import agreement
 from harness.records import DocSamples, RecordSet, Sample, freeze, load_frozen
 from harness.report.markdown import board, index, write_boards
 from harness.report.published import load_all
@@ -160,3 +162,66 @@ def test_an_unscored_sample_leaves_pass_at_k_out_and_says_so():
     text = board("aime", [replace(whole, docs=(broken, *whole.docs[1:]))], lambda *_: None, ())
     assert "maj@n" not in text
     assert "- mine: a sample is unscored or no 0/1, so there is no pass@k." in text
+
+
+def test_rows_of_one_model_are_told_apart_by_policy_and_its_settings():
+    text = shown(
+        records(9, policy="rag"),
+        records(7, policy="rag", policy_options={"top_k": 3}),
+        records(5, policy="naive"),
+    )
+    cells = [line.split("|")[2].strip() for line in task_lines(text) if line.startswith("| mine ")]
+    assert cells == ["rag", "rag (top_k=3)", "naive"]
+
+
+def test_what_went_wrong_is_said_of_the_policy_with_which_it_did():
+    wrong = records(2, policy="cot", policy_options={"n": 2})
+    bad = replace(
+        wrong.docs[0], samples=(replace(wrong.docs[0].samples[0], reasons=("no_answer",)),)
+    )
+    text = shown(replace(wrong, docs=(bad, *wrong.docs[1:])))
+    assert "- mine, cot (n=2), published: no_answer 1 (of 225 samples)" in text
+
+
+def test_a_sampling_setting_off_protocol_is_flagged_with_its_value():
+    sampling = {"fingerprints": {"sampling": '{"max_tokens":64,"temperature":0.0}'}}
+    text = shown(records(9, off_protocol=["max_tokens", "policy"], **sampling))
+    assert "off protocol: max_tokens=64, policy" in row(text, "mine")
+
+
+def test_an_overview_marks_figures_whose_rows_have_flags():
+    flagged = index({"railway_rag": [records(5, off_protocol=["policy"])]}, TABLES)
+    assert " * |" in flagged and "off protocol" in flagged
+    clean = index({"railway_rag": [records(5)]}, TABLES)
+    assert " * |" not in clean and "off protocol" not in clean
+
+
+def texts_of(folder: Path) -> str:
+    return gzip.decompress((folder / f"{TASK}.jsonl.gz").read_bytes()).decode()
+
+
+def saying(*texts: str) -> RecordSet:
+    docs = tuple(
+        DocSamples(f"d{i}", None, None, "sha", (Sample(0, t, "stop", {"m": 0.0}, (), 5),))
+        for i, t in enumerate(texts)
+    )
+    return replace(records(0), docs=docs, selected=len(docs))
+
+
+def test_a_baseline_without_texts_still_tells_same_from_other_outputs(tmp_path: Path):
+    said = saying("a quotation", "another")
+    freeze(said, tmp_path, "b", texts=False)
+    assert "quotation" not in texts_of(tmp_path)
+    kept = load_frozen(tmp_path, TASK)
+    found = agreement(saying("a quotation", "changed"), kept)
+    assert (found.same, found.total, found.first) == (1, 2, None)
+    assert agreement(said, kept).same == agreement(kept, kept).same == 2
+
+
+def test_a_baseline_without_texts_frozen_again_is_the_same_file(tmp_path: Path):
+    freeze(saying("a"), tmp_path / "first", "b", texts=False)
+    freeze(load_frozen(tmp_path / "first", TASK), tmp_path / "second", "b")
+    assert (
+        texts_of(tmp_path / "first").splitlines()[1:]
+        == texts_of(tmp_path / "second").splitlines()[1:]
+    )
