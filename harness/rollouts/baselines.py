@@ -6,8 +6,9 @@
     iter_retgen  retrieve with question and last output, then read, again and again
                  (Shao et al., arXiv 2305.15294, Algorithm of Section 3)
 
-Prompts are ours (prompts.toml) and ask for the answer between tags. Known differences to the
-papers: no few-shot examples.
+Prompts are ours (prompts.toml) and ask for the answer between tags; `naive` and `rag` with
+`tags=false` ask for it alone, and the whole output counts, as in FlashRAG: for models that do not
+follow a format. Known differences to the papers: no few-shot examples.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.dialects import contents
-from harness.rollouts.options import read, takes
+from harness.rollouts.options import Prompts, read, takes
 from harness.rollouts.prompts import messages
 from harness.rollouts.trace import Trace
 from harness.schema import Command, Completion, Doc, Passage, PolicyConfig, Retrieve, Rollout
@@ -31,14 +32,27 @@ class NoOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class NaiveOptions:
+    """Settings of `naive`.
+
+    Attributes:
+        tags: Ask for the answer between tags; false: the whole output is the answer.
+    """
+
+    tags: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class RagOptions:
     """Settings of `rag`.
 
     Attributes:
         top_k: Passages.
+        tags: As for `naive`.
     """
 
     top_k: int = 5
+    tags: bool = True
 
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
@@ -79,32 +93,49 @@ def numbered(passages: Sequence[Passage]) -> str:
     return "\n".join(lines) or "(no documents)"
 
 
-@takes(NoOptions, ["naive"])
+def tagged(answer: str) -> str:
+    """An answer between the tags that scoring reads; "" stays without an answer."""
+    return f"<answer>{answer}</answer>" if answer else ""
+
+
+def _prompt(policy: str, *, tags: bool) -> str:
+    return policy if tags else f"{policy}_plain"
+
+
+def _prompt_of(policy: str) -> Prompts:
+    return lambda given: [_prompt(policy, tags=bool(given.get("tags", True)))]
+
+
+@takes(NaiveOptions, _prompt_of("naive"))
 def naive(doc: Doc, config: PolicyConfig) -> Steps:
     """Answer at once from what the model knows: no retrieval, no reasoning."""
-    return (yield from _ask_once(doc, config, "naive", read(naive, config.options)))
+    options: NaiveOptions = read(naive, config.options)
+    text = _prompt("naive", tags=options.tags)
+    return (yield from _ask_once(doc, config, text, tags=options.tags))
 
 
 @takes(NoOptions, ["cot"])
 def cot(doc: Doc, config: PolicyConfig) -> Steps:
     """Think step by step, then answer, without retrieval (arXiv 2205.11916)."""
-    return (yield from _ask_once(doc, config, "cot", read(cot, config.options)))
+    read(cot, config.options)
+    return (yield from _ask_once(doc, config, "cot", tags=True))
 
 
-def _ask_once(doc: Doc, config: PolicyConfig, prompt: str, _: NoOptions) -> Steps:
+def _ask_once(doc: Doc, config: PolicyConfig, prompt: str, *, tags: bool) -> Steps:
     trace = Trace(doc, config)
     completion = yield trace.ask(messages(prompt, question=doc.question), config.sampling)
     trace.said(completion)
-    return trace.end(completion.text)
+    return trace.end(completion.text if tags else tagged(completion.text.strip()))
 
 
-@takes(RagOptions, ["rag"])
+@takes(RagOptions, _prompt_of("rag"))
 def rag(doc: Doc, config: PolicyConfig) -> Steps:
     """Retrieve once with the question, then read and answer (arXiv 2005.11401)."""
     options: RagOptions = read(rag, config.options)
     trace = Trace(doc, config)
-    completion = yield from _read(trace, "rag", doc.question, options.top_k)
-    return trace.end(completion.text)
+    prompt = _prompt("rag", tags=options.tags)
+    completion = yield from _read(trace, prompt, doc.question, options.top_k)
+    return trace.end(completion.text if options.tags else tagged(completion.text.strip()))
 
 
 @takes(IterOptions, ["iter_retgen"])

@@ -15,10 +15,9 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
-from harness.rollouts.baselines import Steps, at_least_one, numbered
+from harness.rollouts.baselines import Steps, at_least_one, numbered, tagged
 from harness.rollouts.options import read, takes
 from harness.rollouts.prompts import messages
-from harness.rollouts.self_ask import tagged
 from harness.rollouts.trace import Trace
 from harness.schema import Completion, Doc, Passage, PolicyConfig, Retrieve
 
@@ -53,7 +52,7 @@ def ircot(doc: Doc, config: PolicyConfig) -> Steps:
     sampling = dataclasses.replace(config.sampling, stop=("\n", *config.sampling.stop))
     seen: dict[str, Passage] = {}
     thoughts: list[str] = []
-    query = doc.question
+    query, text = doc.question, ""
     for step in range(options.max_steps):
         found = trace.found((yield Retrieve((query,), options.top_k)))
         seen.update((p.doc_id, p) for p in found if p.doc_id not in seen)
@@ -67,8 +66,9 @@ def ircot(doc: Doc, config: PolicyConfig) -> Steps:
         )
         completion: Completion = yield trace.ask(prompt, sampling)
         trace.said(completion)
+        text = completion.text
         last = step + 1 == options.max_steps
-        thought = completion.text.strip() if last else _first_sentence(completion.text)
+        thought = text.strip() if last else _first_sentence(text)
         if not thought or completion.finish == "context":
             break
         thoughts.append(thought)
@@ -76,7 +76,8 @@ def ircot(doc: Doc, config: PolicyConfig) -> Steps:
             break
         query = thought
     answers = _ANSWER.findall(" ".join(thoughts))
-    return trace.end(tagged(answers[-1].strip().removesuffix(".") if answers else ""))
+    answer = answers[-1].strip().removesuffix(".") if answers else ""
+    return trace.end(tagged(answer) or text)  # without an answer, what it said last
 
 
 def _first_sentence(text: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from harness.rollouts.baselines import Steps, at_least_one, numbered
+from harness.rollouts.baselines import Steps, at_least_one, numbered, tagged
 from harness.rollouts.options import read, takes
 from harness.rollouts.prompts import messages
 from harness.rollouts.trace import Trace
@@ -62,12 +62,7 @@ def self_ask(doc: Doc, config: PolicyConfig) -> Steps:
             continue
         passages = trace.found((yield Retrieve((asked,), options.top_k)))
         trace.shown(f"{_line_end(text)}Context:\n{numbered(passages)}\n{INTERMEDIATE}", passages)
-    return trace.end(tagged(_final(trace)))
-
-
-def tagged(answer: str) -> str:
-    """An answer between the tags that scoring reads; "" stays without an answer."""
-    return f"<answer>{answer}</answer>" if answer else ""
+    return trace.end(tagged(_final(trace)) or text)  # without an answer, what it said last
 
 
 def _follow_up(text: str) -> str:

@@ -103,6 +103,21 @@ def test_ircot_takes_a_sentence_at_a_time_and_searches_with_it():
     assert rollout.turns[2].passages == (f"p{DOC.question}", "pAnn built it.")
 
 
+@pytest.mark.parametrize("name", ["self_ask", "ircot"])
+def test_a_method_that_comes_to_no_answer_is_judged_by_what_it_said(name):
+    rollout, _ = play(name, {"": " Nobody knows."}, {}, Shelf())
+    said = [t.text for t in rollout.turns if t.kind == "model"]
+    assert rollout.answer == said[-1] == " Nobody knows."
+
+
+@pytest.mark.parametrize("name", ["naive", "rag"])
+def test_without_tags_the_whole_output_is_the_answer(name):
+    rollout, engine = play(name, [" Ann \n"], {"tags": False}, Shelf())
+    assert rollout.answer == "<answer>Ann</answer>"
+    assert "<answer>" not in engine.prompts[0]
+    assert identity(name, {"tags": False})[2:] != identity(name, {})[2:]  # another prompt
+
+
 def test_search_o1_reads_documents_apart_by_default():
     replies = [
         "<|begin_search_query|> bridge <|end_search_query|>",
