@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.errors import UsageError
-from harness.schema import Message, Model
+from harness.schema import Completion, Message, Model
 
 PLAIN = "none"
 """The `chat_template` of a base model: messages become plain text."""
@@ -45,6 +45,11 @@ def prompt_ids(
     if prompt and isinstance(prompt[0], Message):
         return render(cast(Sequence[Message], prompt), thinking)
     return list(cast(Sequence[int], prompt))
+
+
+def overflow(ids: Sequence[int]) -> Completion:
+    """What a prompt gets that leaves no room in the context for a new token."""
+    return Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
 
 
 def template_text(model: Model) -> str | None:

@@ -10,10 +10,18 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from harness.engines.chat import PLAIN, plain_text, split_open_turn, template_text
+from harness.engines.chat import (
+    PLAIN,
+    plain_text,
+    prompt_ids,
+    split_open_turn,
+    template_text,
+)
 from harness.engines.weights import resolve
-from harness.errors import EngineError, UsageError, missing_dependency
+from harness.errors import EngineError, UsageError, missing_dependency, nearest
 from harness.schema import Message, Model
+
+_DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 class ChatCodec:
@@ -101,6 +109,66 @@ class ChatCodec:
     def _encode(self, text: str) -> list[int]:
         bos = self.tokenizer.bos_token
         return self.encode(text, special=not (bos and text.startswith(bos)))
+
+
+class CodecEngine:
+    """What engines share that have a `ChatCodec`: its methods, and the check of a prompt's ids."""
+
+    context_length: int
+    _codec: ChatCodec
+    _name: str
+    _vocabulary: int
+
+    def render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
+        """Token ids of a chat, by the tokenizer's template unless the card names another.
+
+        Raises:
+            UsageError: There is no template.
+        """
+        return self._codec.render(messages, thinking)
+
+    def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
+        """The text behind `render`.
+
+        Raises:
+            UsageError: There is no template.
+        """
+        return self._codec.render_text(messages, thinking)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text in the middle of a prompt."""
+        return self._codec.encode(text, special=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens, as completions have it."""
+        return self._codec.decode(ids)
+
+    def _prompt_ids(
+        self, prompt: Sequence[Message] | Sequence[int], thinking: bool | None
+    ) -> list[int]:
+        """Token ids of a prompt, none of which the weights do not know.
+
+        Raises:
+            EngineError: There are none, or some are out of range.
+        """
+        ids = prompt_ids(prompt, self.render, thinking)
+        if not ids or min(ids) < 0 or max(ids) >= self._vocabulary:
+            raise EngineError(
+                f"{self._name}: a prompt needs token ids from 0 to {self._vocabulary - 1}"
+            )
+        return ids
+
+
+def dtype_of(model: Model, asked: str | None = None) -> str:
+    """Name of the dtype to compute in: what was asked for, else the card's flag, else "auto".
+
+    Raises:
+        UsageError: There is no such dtype.
+    """
+    name = asked or str(model.flags.get("dtype", "auto"))
+    if name not in _DTYPES:
+        raise UsageError(f"{model.name}: unknown dtype '{name}', {nearest(name, _DTYPES)}")
+    return name
 
 
 def open_codec(model: Model) -> ChatCodec:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.engines import check_flags
-from harness.engines.chat import identity, prompt_ids, template_text
-from harness.engines.codec import ChatCodec
+from harness.engines.chat import identity, overflow, template_text
+from harness.engines.codec import ChatCodec, CodecEngine, dtype_of
 from harness.engines.weights import fingerprint, resolve, safetensors_from_gguf
-from harness.errors import EngineError, UsageError, nearest
+from harness.errors import EngineError
 from harness.schema import Completion, Message, Model, Sampling
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ DEFAULT_BATCH = 16
 _WINDOW = 0.005  # seconds an idle worker waits for more requests to begin with
 _BUDGET = {"cpu": 1024, "cuda": 16384}  # padded prompt tokens in one forward pass
 _SCORE_BUDGET = {"cpu": 4096, "cuda": 32768}
-_DTYPES = ("auto", "float32", "bfloat16", "float16")
 _FLAGS: dict[str, type | tuple[type, ...]] = {
     "dtype": str,
     "attention": str,
@@ -40,7 +39,7 @@ _FLAGS: dict[str, type | tuple[type, ...]] = {
 _Score = tuple[list[tuple[list[int], list[int]]], "Future[list[tuple[float, bool]]]"]
 
 
-class HFEngine:
+class HFEngine(CodecEngine):
     """Serves weights through transformers.
 
     Flags of a card: `dtype` (float32, bfloat16, float16; default "auto": as stored, which for
@@ -71,9 +70,7 @@ class HFEngine:
         loaded: tuple[Any, Any] | None = None,
     ) -> None:
         check_flags(model, _FLAGS)
-        wanted = dtype or str(model.flags.get("dtype", "auto"))
-        if wanted not in _DTYPES:
-            raise UsageError(f"{model.name}: unknown dtype '{wanted}', {nearest(wanted, _DTYPES)}")
+        wanted = dtype_of(model, dtype)
         template = template_text(model)
         path = resolve(model) if loaded is None else Path()
         adapter = Path(model.adapter).expanduser() if model.adapter and loaded is None else None
@@ -129,30 +126,6 @@ class HFEngine:
         self._worker = threading.Thread(target=self._work, name="hf-engine", daemon=True)
         self._worker.start()
 
-    def render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
-        """Token ids of a chat, by the tokenizer's template unless the card names another.
-
-        Raises:
-            UsageError: There is no template.
-        """
-        return self._codec.render(messages, thinking)
-
-    def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
-        """The text behind `render`.
-
-        Raises:
-            UsageError: There is no template.
-        """
-        return self._codec.render_text(messages, thinking)
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text in the middle of a prompt."""
-        return self._codec.encode(text, special=False)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text without special tokens, as completions have it."""
-        return self._codec.decode(ids)
-
     async def generate(
         self, prompt: Sequence[Message] | Sequence[int], sampling: Sampling
     ) -> Completion:
@@ -161,14 +134,10 @@ class HFEngine:
         Raises:
             EngineError: The model failed (out of memory, say), or the engine is closed.
         """
-        ids = prompt_ids(prompt, self.render, sampling.thinking)
-        if not ids or min(ids) < 0 or max(ids) >= self._vocabulary:
-            raise EngineError(
-                f"{self._name}: a prompt needs token ids from 0 to {self._vocabulary - 1}"
-            )
+        ids = self._prompt_ids(prompt, sampling.thinking)
         room = self.context_length - len(ids)
         if room <= 0:
-            return Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
+            return overflow(ids)
         future: Future[Completion] = Future()
         limit = min(sampling.max_tokens, room)
         why = "length" if limit == sampling.max_tokens else "context"

@@ -28,6 +28,7 @@ from harness.engines import check_flags
 from harness.engines.chat import (
     PLAIN,
     identity,
+    overflow,
     plain_text,
     prompt_ids,
     split_open_turn,
@@ -224,7 +225,7 @@ class LlamaCppEngine:
         ids = prompt_ids(prompt, self.render, sampling.thinking)
         room = self.context_length - len(ids)
         if room <= 0:
-            return Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
+            return overflow(ids)
         server = self._server
         if server is None:
             raise EngineError("the llama.cpp engine is closed")

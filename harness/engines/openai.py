@@ -27,7 +27,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
 from harness.engines import openai_reply
-from harness.engines.chat import PLAIN, identity, plain_text
+from harness.engines.chat import PLAIN, identity, overflow, plain_text
 from harness.engines.endpoint import (
     DEFAULT_REQUESTS,
     DEFAULT_TIMEOUT,
@@ -155,7 +155,7 @@ class OpenAIEngine:
     ) -> Completion:
         """Text completion of token ids, never longer than the context."""
         length = length or self.context_length
-        nothing = Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
+        nothing = overflow(ids)
         room = length - len(ids)
         if room <= 0:
             return nothing

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from harness.engines.chat import prompt_ids
+from harness.engines.chat import overflow, prompt_ids
 from harness.errors import EngineError, UsageError
 from harness.schema import Completion, Finish, Message, Model, Sampling
 
@@ -160,7 +160,7 @@ class ScriptedEngine:
     def _complete(self, prompt_ids: list[int], reply: str, sampling: Sampling) -> Completion:
         room = self.context_length - len(prompt_ids)
         if room <= 0:
-            return Completion("", tuple(prompt_ids), (), (), "context", None, len(prompt_ids), 0)
+            return overflow(prompt_ids)
         hits = [(reply.find(stop), stop) for stop in sampling.stop if stop and stop in reply]
         end, stop_string = min(hits, default=(len(reply), None))
         # A model has said the stop string by the time it stops.

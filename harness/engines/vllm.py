@@ -27,17 +27,16 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines import OPERATIONAL, check_flags
-from harness.engines.chat import identity, prompt_ids, template_text
-from harness.engines.codec import ChatCodec
+from harness.engines.chat import identity, overflow, template_text
+from harness.engines.codec import ChatCodec, CodecEngine, dtype_of
 from harness.engines.servant import Guard, output_to, reason, root_cause
 from harness.engines.vllm_advice import advice
 from harness.engines.weights import fingerprint, resolve, safetensors_from_gguf
-from harness.errors import EngineError, UsageError, nearest
+from harness.errors import EngineError, UsageError
 from harness.schema import Completion, Finish, Message, Model, Sampling
 
 DEFAULT_REQUESTS = 64
 _SEED_RANGE = 2**63  # vLLM keeps seeds in 64 bits with a sign
-_DTYPES = ("auto", "float32", "bfloat16", "float16")
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has kernels for
 _FLAGS: dict[str, type | tuple[type, ...]] = {
     "dtype": str,
@@ -51,7 +50,7 @@ _FLAGS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-class VLLMEngine:
+class VLLMEngine(CodecEngine):
     """Serves weights through vLLM's asynchronous engine.
 
     Flags of a card that can change a text, and are therefore part of a run's identity:
@@ -79,9 +78,7 @@ class VLLMEngine:
     def __init__(self, model: Model) -> None:
         check_flags(model, _FLAGS)
         flags = dict(model.flags)
-        dtype = str(flags.get("dtype", "auto"))
-        if dtype not in _DTYPES:
-            raise UsageError(f"{model.name}: unknown dtype '{dtype}', {nearest(dtype, _DTYPES)}")
+        dtype = dtype_of(model)
         share = flags.get("gpu_memory_utilization")
         if share is not None and not 0 < share <= 1:
             raise UsageError(f"{model.name}: gpu_memory_utilization is {share}, must be in (0, 1]")
@@ -110,7 +107,7 @@ class VLLMEngine:
                 self._final = kinds.FINAL_ONLY
                 folder = safetensors_from_gguf(path) if path.suffix == ".gguf" else path
                 self._codec = ChatCodec(model, _tokenizer(model, folder), template)
-                self._engine: Any = self._start(model, folder, rank)
+                self._engine: Any = self._start(model, folder, dtype, rank)
         except (ModuleNotFoundError, UsageError, EngineError):
             self._log.unlink(missing_ok=True)
             raise
@@ -154,11 +151,11 @@ class VLLMEngine:
         self._thread.start()
         threading.Thread(target=self._watch, args=(processes,), daemon=True).start()
 
-    def _start(self, model: Model, folder: Path, rank: int) -> Any:
+    def _start(self, model: Model, folder: Path, dtype: str, rank: int) -> Any:
         flags = dict(model.flags)
         arguments: dict[str, Any] = {
             "model": str(folder),
-            "dtype": str(flags.get("dtype", "auto")),
+            "dtype": dtype,
             "max_model_len": _context(model, folder),
             "max_num_seqs": model.parallelism.get("requests", DEFAULT_REQUESTS),
             "tensor_parallel_size": model.parallelism.get("tensor", 1),
@@ -175,22 +172,6 @@ class VLLMEngine:
             arguments |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
         return self._vllm.AsyncLLMEngine.from_engine_args(self._vllm.AsyncEngineArgs(**arguments))
 
-    def render(self, messages: Sequence[Message], thinking: bool | None) -> list[int]:
-        """Token ids of a chat by its template; a UsageError where there is none."""
-        return self._codec.render(messages, thinking)
-
-    def render_text(self, messages: Sequence[Message], thinking: bool | None) -> str:
-        """The text behind `render`, which fails as `render` does."""
-        return self._codec.render_text(messages, thinking)
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text in the middle of a prompt."""
-        return self._codec.encode(text, special=False)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text without special tokens, as completions have it."""
-        return self._codec.decode(ids)
-
     async def generate(
         self, prompt: Sequence[Message] | Sequence[int], sampling: Sampling
     ) -> Completion:
@@ -200,14 +181,10 @@ class VLLMEngine:
             UsageError: A sampling setting that vLLM refuses (a temperature above 2, say).
             EngineError: The engine failed, or is closed.
         """
-        ids = prompt_ids(prompt, self.render, sampling.thinking)
-        if not ids or min(ids) < 0 or max(ids) >= self._vocabulary:
-            raise EngineError(
-                f"{self._name}: a prompt needs token ids from 0 to {self._vocabulary - 1}"
-            )
+        ids = self._prompt_ids(prompt, sampling.thinking)
         room = self.context_length - len(ids)
         if room <= 0:
-            return Completion("", tuple(ids), (), (), "context", None, len(ids), 0)
+            return overflow(ids)
         output = await self._ask(
             ids,
             temperature=sampling.temperature,
