@@ -67,6 +67,8 @@ class Prepared:
         folder: Where the run is stored, or will be.
         manager: lm-eval's TaskManager over the tasks.
         plans: By task name.
+        notes: What judges say of how they work here; where nothing is played, also why they
+            cannot.
     """
 
     model: Model
@@ -77,6 +79,7 @@ class Prepared:
     manager: Any
     loaded: tuple[LoadedTask, ...]
     plans: Mapping[str, TaskPlan]
+    notes: tuple[str, ...] = ()
 
 
 def evaluate(
@@ -120,6 +123,8 @@ def prepare(
     settings: Settings,
     progress: Progress,
     identify: Callable[[], Mapping[str, Any]],
+    *,
+    played: bool = True,
 ) -> Prepared:
     """Load the tasks of an evaluation and say how each is to be played.
 
@@ -129,6 +134,7 @@ def prepare(
         progress: As for `evaluate`.
         identify: Gives the run's identity; called once names of tasks and policy are known to
             be right, since it reads the weights.
+        played: False where nothing will be: a judge that cannot work here is then only noted.
 
     Raises:
         UsageError, DataError: As for `evaluate`.
@@ -138,13 +144,19 @@ def prepare(
         raise UsageError(f"model '{model.name}' names no tasks in its card: add tasks=NAME")
     entries = catalog(settings.tasks_folder)
     tasks = expand(names, entries)
+    notes: list[str] = []
     for name in tasks:
         policy(
             settings.policy or model.policy or entries[name].metadata.get("policy", "single_turn")
         )
         scorer = scorer_of(entries[name].metadata, model, settings)
         if scorer.prepare is not None:
-            scorer.prepare()
+            try:
+                notes.append(scorer.prepare())
+            except UsageError as error:
+                if played:
+                    raise
+                notes.append(str(error))
     judge = settings.judge
     if judge and not any(judge.judges(str(entries[t].metadata.get("scorer", ""))) for t in tasks):
         raise UsageError(f"judge={judge.name}: no LLM judges any of {', '.join(tasks)}")
@@ -180,6 +192,7 @@ def prepare(
         manager=manager,
         loaded=tuple(loaded),
         plans={t.name: plan_task(t, model, settings, identity, live) for t in loaded},
+        notes=tuple(note for note in dict.fromkeys(notes) if note),
     )
 
 
@@ -223,8 +236,10 @@ def _run(store: Store, prepared: Prepared, engine: Engine | None, progress: Prog
             check_capabilities(model, ready, plans.values())
         return Driver(ready, window=window(prepared), seed=settings.seed)
 
+    for note in prepared.notes:
+        progress.say(f"note: {note}")
     try:
-        log = {"limit": settings.limit}
+        log = {"limit": settings.limit, "notes": list(prepared.notes)}
         return play(store, model, prepared.manager, loaded, plans, open_driver, progress, log)
     finally:
         for one in opened:

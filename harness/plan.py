@@ -91,7 +91,7 @@ def _plan_model(args: PlanArgs, model: Model, settings: Settings, gates: Gates) 
             notes.append(f"weights out of reach: {error}")
             return run_identity(replace(model, engine="none"), settings)
 
-    prepared = prepare(model, settings, progress, identify)
+    prepared = prepare(model, settings, progress, identify, played=False)
     started = time.perf_counter()
     prompts = rendered(prepared)
     rendering = time.perf_counter() - started
@@ -126,7 +126,7 @@ def _plan_model(args: PlanArgs, model: Model, settings: Settings, gates: Gates) 
     seconds = _print_cost(prepared, tasks, rate, size, overhead, plays, window(prepared))
     if plays:
         print(f"prompt tokens: counted by {count.source}")
-    for note in dict.fromkeys(notes):
+    for note in dict.fromkeys((*notes, *prepared.notes)):
         print(f"note: {note}")
     _print_gate(args, prepared, prompts, gates)
     return seconds

@@ -194,11 +194,12 @@ def rescore(
         results: list[Rescored] = []
         scores: list[NewScore] = []
         infos: dict[str, Mapping[str, Any]] = {}
+        notes: list[str] = []
         for task in tasks or have:
             info = store.tasks()[task].info
             scorer = _scorer_of(task, info, entries, llm)
-            if scorer.prepare is not None and judge == "again":
-                scorer.prepare()
+            if scorer.prepare is not None and judge == "again" and (note := scorer.prepare()):
+                notes.append(note)
             done = [
                 (new, record.score)
                 for record, new in score_again(store, task, scorer, keep=judge == "keep")
@@ -214,6 +215,7 @@ def rescore(
         log = {
             "rescored": [asdict(r) for r in results],
             "judge": judge,
+            "notes": list(dict.fromkeys(notes)),
             "tasks": [r.task for r in results],
             "environment": environment(),
         }

@@ -46,12 +46,15 @@ class Group:
                     time.sleep(0.005)
 
 
-def create(memory: int, processes: int) -> Group | None:
-    """Make a group, or None where that is not allowed.
+def create(memory: int, processes: int) -> Group:
+    """Make a group.
 
     Args:
         memory: Bytes, file pages of a tmpfs included.
         processes: Processes and threads.
+
+    Raises:
+        OSError: That is not allowed here, or there is no control group to divide.
     """
     name = f"checkrail-{os.getpid()}-{next(_NUMBERS)}"
     made: list[Path] = []
@@ -64,8 +67,10 @@ def create(memory: int, processes: int) -> Group | None:
                 (folder / file).write_text(value)
     except OSError:
         Group(tuple(made)).remove()
-        return None
-    return Group(tuple(made)) if made else None
+        raise
+    if not made:
+        raise OSError("no control group of this process limits memory or processes")
+    return Group(tuple(made))
 
 
 def _places(memory: int, processes: int) -> list[tuple[Path, dict[str, str]]]:

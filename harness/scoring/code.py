@@ -26,6 +26,7 @@ from typing import Literal
 from harness.errors import UsageError
 from harness.schema import Doc, Rollout, Score, Verdict
 from harness.scoring import degenerate, sandbox
+from harness.scoring.bubblewrap import SandboxError
 from harness.scoring.text import THINK_TAGS, split_thinking
 
 __all__ = ["JUDGE", "METRICS", "REASONS", "UNSAFE_JUDGE", "VERSION", "extract", "judge",
@@ -124,8 +125,11 @@ def _under(prompt: str, body: str) -> str:
     return f"{prompt.rstrip()}\n{body}"
 
 
-def require_sandbox() -> None:
+def require_sandbox() -> str:
     """Refuse before anything is generated where programs cannot be contained.
+
+    Returns:
+        What is weaker here than it could be, in one line; "" for nothing.
 
     Raises:
         UsageError: One line: why, and how to install it.
@@ -134,6 +138,16 @@ def require_sandbox() -> None:
     if why:
         raise UsageError(f"this task runs programs that the model writes, and {why}: "
                          f"{sandbox.INSTALL}")  # fmt: skip
+    try:
+        alone = sandbox.ungrouped()
+    except SandboxError as error:
+        alone = str(error)
+    if not alone:
+        return ""
+    return (
+        f"no control group holds a program's processes together ({alone}): memory is limited for "
+        "each of them alone"
+    )
 
 
 def judge(doc: Doc, rollout: Rollout, think_tags: tuple[str, str] | None = THINK_TAGS) -> Verdict:
@@ -164,7 +178,7 @@ def _judge(
         return Verdict(name, {"passed": False}, _raw("no_code", "", kind))
     try:
         found = sandbox.check(program, entry=entry, setup=doc.question, test=test, unsafe=unsafe)
-    except sandbox.SandboxError as error:
+    except SandboxError as error:
         return Verdict(name, None, _raw("", str(error), kind))
     return Verdict(name, {"passed": found.passed}, _raw(found.reason, found.detail, kind))
 

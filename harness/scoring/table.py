@@ -60,7 +60,7 @@ class TaskScorer:
         doc_metrics: Those of the metrics that no checkpoint can change.
         slow: The judge takes long and is to be asked from a thread of its own.
         prepare: Called before anything is generated; raises UsageError where the judge cannot
-            work here.
+            work here, gives what is to be told of how it works here ("" for nothing).
         outside: Another judge beside the scorer's own, or in its place where it has none.
         outside_decides: Whether the outside judge's verdict makes the metrics; the other one is
             kept beside it, for the audit.
@@ -73,7 +73,7 @@ class TaskScorer:
     metrics: Mapping[str, bool] = field(default_factory=dict[str, bool])
     doc_metrics: frozenset[str] = frozenset()
     slow: bool = False
-    prepare: Callable[[], None] | None = None
+    prepare: Callable[[], str] | None = None
     outside: OutsideJudge | None = None
     outside_decides: bool = True
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.scoring import sandbox
-from harness.scoring.sandbox import MIB, Limits, check, run
+from harness.scoring import bubblewrap, cgroup, code, sandbox
+from harness.scoring.bubblewrap import SandboxError
+from harness.scoring.sandbox import check, run
+from harness.scoring.sandbox_process import LIMITS, MIB, Limits
 
 pytestmark = pytest.mark.skipif(
     bool(sandbox.unavailable()), reason=f"no sandbox here: {sandbox.unavailable()}"
@@ -151,13 +153,27 @@ def test_memory_taken_bit_by_bit_ends_at_the_limit():
     assert done.exit_code not in (0, None)
 
 
-def test_processes_together_stay_within_the_memory_of_the_group():
-    from harness.scoring import cgroup
+def test_where_no_control_group_can_be_made_it_says_why(monkeypatch):
+    def refused(memory, processes):
+        raise OSError("control groups are read-only")
 
-    group = cgroup.create(64 * MIB, 16)
-    if group is None:
-        pytest.skip("no control group can be made here")
-    group.remove()
+    sandbox.ungrouped.cache_clear()
+    monkeypatch.setattr(cgroup, "create", refused)
+    assert "control groups are read-only" in code.require_sandbox()
+    assert run("print(1)").output == "1\n"
+    sandbox.ungrouped.cache_clear()
+
+
+def test_where_there_is_one_it_says_nothing(monkeypatch):
+    monkeypatch.setattr(sandbox, "ungrouped", lambda: "")
+    assert code.require_sandbox() == ""
+
+
+def test_processes_together_stay_within_the_memory_of_the_group():
+    try:
+        cgroup.create(64 * MIB, 16).remove()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
     program = (
         "import os, time\n"
         "for _ in range(6):\n"
@@ -192,7 +208,7 @@ def test_filling_a_writable_folder_ends_at_its_size(place):
         "except OSError as e:\n    print(n, e.strerror)\n"
     )
     count, _, why = done.output.strip().partition(" ")
-    assert int(count) <= sandbox.LIMITS.tmp // MIB
+    assert int(count) <= LIMITS.tmp // MIB
     assert "space" in why
 
 
@@ -429,10 +445,10 @@ def test_a_program_that_prints_and_reads_is_still_judged_by_its_values():
 
 
 def test_a_sandbox_that_does_not_start_is_no_verdict(monkeypatch):
-    monkeypatch.setattr(sandbox, "_bwrap", lambda limits: ["bwrap", "--no-such-option"])
-    with pytest.raises(sandbox.SandboxError, match="does not start"):
+    monkeypatch.setattr(bubblewrap, "command", lambda tmp: ["bwrap", "--no-such-option"])
+    with pytest.raises(SandboxError, match="does not start"):
         run("print(1)")
-    with pytest.raises(sandbox.SandboxError, match="does not start"):
+    with pytest.raises(SandboxError, match="does not start"):
         verdict("def square(x):\n    return x * x")
 
 

@@ -11,9 +11,12 @@ from harness.evaluate import Settings, evaluate
 from harness.progress import Progress
 from harness.report.summary import summarise
 from harness.schema import Doc, Model, Rollout
-from harness.scoring import code, sandbox, task_scorer
+from harness.scoring import bubblewrap, code, sandbox, task_scorer
+from harness.scoring.bubblewrap import SandboxError
 from harness.scoring.process import doc_to_row
+from harness.scoring.sandbox_process import Limits
 from harness.store import Store
+from harness.stored import StoredRun
 from tasks.humaneval import rows
 from tests.tasks.mutants import mutants
 
@@ -50,7 +53,7 @@ def check_mutants(docs):
         for name, program in mutants(doc.question + doc.targets[0], entry):
             found = sandbox.check(
                 program, entry=entry, setup=doc.question, test=doc.meta["test"],
-                limits=sandbox.Limits(cpu=2),
+                limits=Limits(cpu=2),
             )  # fmt: skip
             if not found.passed:
                 return doc.id, unseen, True
@@ -203,14 +206,18 @@ def test_a_sandbox_that_fails_leaves_samples_unscored_and_is_asked_again(
     data_root, tmp_path, monkeypatch
 ):
     def broken(*args, **kwargs):
-        raise sandbox.SandboxError("no more namespaces")
+        raise SandboxError("no more namespaces")
 
     monkeypatch.setattr(sandbox, "unavailable", lambda: "")
+    monkeypatch.setattr(sandbox, "ungrouped", lambda: "control groups are read-only")
     monkeypatch.setattr(sandbox, "check", broken)
     first = play(tmp_path, "```python\nx = 1\n```", limit=2, data=data_root)
     (records,) = first.records
     assert all("pass" not in (s.metrics or {}) for d in records.docs for s in d.samples)
     assert "unscored: up to 2 docs" in summarise(records).flags
+    with StoredRun.open(first.run) as run:
+        (note,) = run.invocations()[0]["notes"]
+    assert "control groups are read-only" in note
     fine = sandbox.Checked(True, "", "", 0.1)
     monkeypatch.setattr(sandbox, "check", lambda *a, **k: fine)
     second = play(tmp_path, "never asked", limit=2, data=data_root)
@@ -234,9 +241,22 @@ def test_without_a_sandbox_the_task_refuses_before_anything_is_generated(
 
 
 @pytest.mark.data
+def test_planning_runs_no_program_so_it_only_notes_that_there_is_no_sandbox(
+    data_root, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(sandbox, "unavailable", lambda: "bubblewrap (bwrap) is not installed")
+    command = ["plan", "model=extractive", "tasks=humaneval", "limit=3", f"out={tmp_path}",
+               f"data={data_root}"]  # fmt: skip
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "3 samples to play" in said
+    assert "note: this task runs programs that the model writes, and bubblewrap" in said
+
+
+@pytest.mark.data
 def test_unsafe_code_runs_without_a_sandbox_and_says_so(data_root, tmp_path, monkeypatch):
     monkeypatch.setattr(sandbox, "unavailable", lambda: "bubblewrap (bwrap) is not installed")
-    monkeypatch.setattr(sandbox, "_bwrap", None)
+    monkeypatch.setattr(bubblewrap, "command", None)
     result = play(tmp_path, "    return None\n", limit=2, data=data_root, unsafe_code=True)
     (records,) = result.records
     assert "programs ran without a sandbox (unsafe_code=true)" in summarise(records).flags
