@@ -88,6 +88,7 @@ class Hyper:
         temperature, top_p, top_k: Of the rollouts.
         beta: Weight of the KL term; 0 loads no reference model.
         save_every: Steps between saved states: what a stopped run goes back to.
+        dtype: bfloat16 or float32, of the matrix products; weights and sums are float32 on a CPU.
         thinking: As `Sampling.thinking`.
         checkpointing: Trade time for memory.
     """

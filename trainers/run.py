@@ -97,7 +97,8 @@ def train(recipe: Recipe, model: Model, settings: Settings, progress: Progress) 
     if whole:
         adapter.save_merged(done.network, done.tokenizer, target / lineage.WEIGHTS)
     else:
-        adapter.save_adapter(done.network, target / lineage.ADAPTER, model.path)
+        folder = target / lineage.ADAPTER
+        adapter.save_adapter(done.network, folder, model.path, recipe.hyper.dtype)
     training: dict[str, Any] = {
         "steps": done.steps,
         "rows": len(rows),

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset, disable_progress_bars
-from peft import LoraConfig, PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging as transformers_logging
@@ -37,6 +37,7 @@ from harness.engines.weights import resolve, safetensors_from_gguf
 from harness.errors import DataError, EngineError
 from harness.progress import Progress
 from harness.schema import Doc, Encoder, Engine, Model, Retriever, Rollout, Verdict
+from trainers.cpu import fitted
 from trainers.data import Example
 from trainers.log import Log
 from trainers.play import Player, hook_output
@@ -302,10 +303,15 @@ def load(model: Model, recipe: Recipe) -> tuple[Any, Any]:
     return network, tokenizer
 
 
-def save_adapter(network: Any, folder: Path, base: str) -> None:
-    """Write a LoRA adapter; its configuration names the base as the card does."""
+def save_adapter(network: Any, folder: Path, base: str, dtype: str) -> None:
+    """Write a LoRA adapter in the recipe's dtype; its configuration names the base as the card does."""
     network.peft_config["default"].base_model_name_or_path = base
-    network.save_pretrained(str(folder), selected_adapters=["default"])
+    kept = get_peft_model_state_dict(network)
+    network.save_pretrained(
+        str(folder),
+        selected_adapters=["default"],
+        state_dict={name: value.to(getattr(torch, dtype)) for name, value in kept.items()},
+    )
     (folder / "README.md").unlink(missing_ok=True)  # peft's blank form
 
 
@@ -375,7 +381,8 @@ def _run(job: Job, trainer: Any, tokenizer: Any, log: Log | None = None) -> Trai
         f"training {job.recipe.name}: {steps} steps" + (f", {start} done" * bool(last))
     )
     try:
-        with job.progress.samples(steps, done=start, unit="steps"):
+        progress = job.progress.samples(steps, done=start, unit="steps")
+        with fitted(job.recipe.hyper.dtype), progress:
             trainer.train(resume_from_checkpoint=last)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):

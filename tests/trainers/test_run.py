@@ -105,6 +105,15 @@ def test_a_stopped_run_goes_on_and_leaves_a_card_that_loads(place, algorithm):
         assert all("f1" in r.terms for r in played)
 
 
+def test_an_adapter_is_written_in_the_dtype_of_its_recipe(place):
+    from safetensors.torch import load_file
+
+    made = recipe()
+    go(replace(made, hyper=replace(made.hyper, dtype="bfloat16")), place)
+    adapter = load_file(place.baselines / "tiny-new/adapter/adapter_model.safetensors")
+    assert {str(value.dtype) for value in adapter.values()} == {"torch.bfloat16"}
+
+
 def test_the_trained_checkpoint_is_served_at_once_and_differs_from_its_parent(place):
     from harness.engines import open_engine
 

@@ -1,0 +1,70 @@
+"""Training on a CPU is made faster, not different."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+for package in ("trl", "peft"):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: nox -s tests_train", allow_module_level=True)
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from trainers.cpu import fitted
+
+if torch.cuda.is_available():
+    pytest.skip("a GPU is at hand, where nothing is changed", allow_module_level=True)
+
+
+def loss_and_gradients():
+    """TRL's own loss over two rows, most of whose positions have no label."""
+    from trl.trainer.utils import add_fused_lm_head
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2,
+    )  # fmt: skip
+    network = LlamaForCausalLM(config)
+    add_fused_lm_head(network)
+    ids = torch.randint(0, 64, (2, 12))
+    labels = ids.clone()
+    labels[:, :8] = -100
+    loss = network(input_ids=ids, labels=labels, fused_lm_head=True).loss
+    loss.backward()
+    return loss.detach(), [p.grad for p in network.parameters()]
+
+
+def test_positions_without_a_label_change_neither_loss_nor_gradients():
+    plain, plain_gradients = loss_and_gradients()
+    with fitted("float32"):
+        loss, gradients = loss_and_gradients()
+    torch.testing.assert_close(loss, plain)
+    for ours, theirs in zip(gradients, plain_gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_head_is_asked_about_labelled_positions_alone(monkeypatch):
+    import trl.trainer.utils as utils
+
+    asked = []
+    real = utils._ChunkedLogProbFunction.apply
+    monkeypatch.setattr(
+        utils._ChunkedLogProbFunction, "apply", lambda h, *a: asked.append(len(h)) or real(h, *a)
+    )
+    with fitted("float32"):
+        loss_and_gradients()
+    assert asked == [2 * 4]
+
+
+@pytest.mark.parametrize("dtype, inside", [("bfloat16", "medium"), ("float32", "highest")])
+def test_precision_is_the_recipes_and_is_put_back_after_a_failure(dtype, inside):
+    before = torch.get_float32_matmul_precision()
+    assert before == "highest"
+    with pytest.raises(RuntimeError), fitted(dtype):
+        assert torch.get_float32_matmul_precision() == inside
+        raise RuntimeError
+    assert torch.get_float32_matmul_precision() == before
