@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from harness.evaluate import Prepared
     from harness.settings import Settings
 
-DEMO_MODELS = ("extractive", "SmolLM2-135M")
+DEMO_MODELS = ("extractive", "SmolLM2-135M-SFT")
 DEMO_LIMIT = 32
 """Docs a task of the demo: under 4 minutes on 2 cores with the installation, MDE 42 points."""
 

@@ -259,6 +259,8 @@ def _mean_difference(
         p, p_regressed, test = flip, flip_regressed, f"{kind} sign-flip, {form}"
         second, second_p = "", None
         why = f"only {differing} of {s.units} {kind}s differ"
+        if differing == s.units:  # without spread there is no standard error
+            why = f"all {s.units} {kind}s differ" + (" alike" if not s.se else ", but they are few")
     else:
         half = _core.t_quantile((1 + level) / 2, s.df) * s.se
         low, high = s.mean - half, s.mean + half

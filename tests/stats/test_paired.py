@@ -181,6 +181,7 @@ def test_equal_losses_on_every_page_are_a_loss_though_their_spread_is_zero() -> 
     found = paired(base, cand, clusters=PAGES)
     assert found.high is not None and found.high < 0
     assert found.p_value is not None and found.p_value < 0.001
+    assert found.note == "all 15 clusters differ alike"
 
 
 def test_few_changed_means_fall_back_to_the_sign_flip() -> None:
