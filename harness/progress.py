@@ -46,8 +46,13 @@ class Progress:
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
 
     @contextmanager
-    def samples(self, total: int, done: int = 0, unit: str = "samples") -> Generator[None]:
-        """Count samples (or another unit); `done` of `total` are there already."""
+    def samples(
+        self, total: int, done: int = 0, unit: str = "samples", name: str = "generate"
+    ) -> Generator[None]:
+        """Count samples (or another unit); `done` of `total` are there already.
+
+        The wall time is kept under `name` in `seconds`.
+        """
         self._unit = unit
         self._total, self._done, self._failed, self._tokens, self._new = total, done, 0, 0, 0
         self._started = self._last = time.perf_counter()
@@ -58,7 +63,7 @@ class Progress:
         finally:
             self._draw(final=True)
             spent = time.perf_counter() - self._started
-            self.seconds["generate"] = self.seconds.get("generate", 0.0) + spent
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
 
     def sample(self, *, tokens: int = 0, failed: bool = False) -> None:
         """One rollout ended."""

@@ -83,6 +83,11 @@ def train_command(args: TrainArgs) -> int:
     if result.card is None:
         print(f"{name}: {result.steps - result.step} steps are left; the same command goes on")
         return 3
+    if any(result.card.parent.glob("*.jsonl.gz")):
+        progress.say(
+            f"note: the frozen records beside the card are of earlier weights of {name}; "
+            f"python -m harness freeze run=ID as={name} replaces them"
+        )
     print(f"wrote {result.card}\nnext: python -m harness eval model={name}")
     return 0
 

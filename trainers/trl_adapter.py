@@ -381,7 +381,7 @@ def _run(job: Job, trainer: Any, tokenizer: Any, log: Log | None = None) -> Trai
         f"training {job.recipe.name}: {steps} steps" + (f", {start} done" * bool(last))
     )
     try:
-        progress = job.progress.samples(steps, done=start, unit="steps")
+        progress = job.progress.samples(steps, done=start, unit="steps", name="steps")
         with fitted(job.recipe.hyper.dtype), progress:
             trainer.train(resume_from_checkpoint=last)
     except (RuntimeError, MemoryError) as error:
