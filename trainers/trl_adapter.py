@@ -304,7 +304,7 @@ def load(model: Model, recipe: Recipe) -> tuple[Any, Any]:
 
 
 def save_adapter(network: Any, folder: Path, base: str, dtype: str) -> None:
-    """Write a LoRA adapter in the recipe's dtype; its configuration names the base as the card does."""
+    """Write a LoRA adapter in a dtype; its configuration names the base as the card does."""
     network.peft_config["default"].base_model_name_or_path = base
     kept = get_peft_model_state_dict(network)
     network.save_pretrained(

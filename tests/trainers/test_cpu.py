@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
-for package in ("trl", "peft"):
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: nox -s tests_train", allow_module_level=True)
-
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-
-from trainers.cpu import fitted
+pytest.importorskip("trl", reason="trl is not installed: nox -s tests_train")
+torch = pytest.importorskip("torch")
+fitted = pytest.importorskip("trainers.cpu").fitted
 
 if torch.cuda.is_available():
     pytest.skip("a GPU is at hand, where nothing is changed", allow_module_level=True)
@@ -21,6 +14,7 @@ if torch.cuda.is_available():
 
 def loss_and_gradients():
     """TRL's own loss over two rows, most of whose positions have no label."""
+    from transformers import LlamaConfig, LlamaForCausalLM
     from trl.trainer.utils import add_fused_lm_head
 
     torch.manual_seed(0)
