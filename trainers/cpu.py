@@ -36,10 +36,15 @@ def fitted(dtype: str) -> Generator[None]:
     if dtype == "bfloat16":
         torch.set_float32_matmul_precision("medium")
     try:
-        with patch("trl.trainer.utils._use_triton", lambda device: True):
+        with patch("trl.trainer.utils._use_triton", _yes):
             yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def _yes(device: torch.device) -> bool:
+    del device
+    return True
 
 
 def _keep_memory() -> None:
