@@ -94,8 +94,9 @@ def numbered(passages: Sequence[Passage]) -> str:
 
 
 def tagged(answer: str) -> str:
-    """An answer between the tags that scoring reads; "" stays without an answer."""
-    return f"<answer>{answer}</answer>" if answer else ""
+    """An answer between the tags that scoring reads, its own dropped; "" stays without one."""
+    bare = answer.replace("<answer>", "").replace("</answer>", "").strip()
+    return f"<answer>{bare}</answer>" if bare else ""
 
 
 def _prompt(policy: str, *, tags: bool) -> str:
@@ -125,7 +126,7 @@ def _ask_once(doc: Doc, config: PolicyConfig, prompt: str, *, tags: bool) -> Ste
     trace = Trace(doc, config)
     completion = yield trace.ask(messages(prompt, question=doc.question), config.sampling)
     trace.said(completion)
-    return trace.end(completion.text if tags else tagged(completion.text.strip()))
+    return trace.end(completion.text if tags else tagged(completion.text))
 
 
 @takes(RagOptions, _prompt_of("rag"))
@@ -135,7 +136,7 @@ def rag(doc: Doc, config: PolicyConfig) -> Steps:
     trace = Trace(doc, config)
     prompt = _prompt("rag", tags=options.tags)
     completion = yield from _read(trace, prompt, doc.question, options.top_k)
-    return trace.end(completion.text if options.tags else tagged(completion.text.strip()))
+    return trace.end(completion.text if options.tags else tagged(completion.text))
 
 
 @takes(IterOptions, ["iter_retgen"])

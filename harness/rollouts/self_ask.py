@@ -2,7 +2,8 @@
 
 Press et al., "Measuring and Narrowing the Compositionality Gap in Language Models", arXiv
 2210.03350, Section 3. One prompt with worked examples; generation stops where the model would
-write an intermediate answer by itself, passages go in, and it goes on.
+write an intermediate answer by itself, passages go in, and it goes on. If it stops without a final
+answer, or may search no more, it is asked for one, once, as in the paper's code.
 
 Known differences: the worked examples are ours; passages stand in place of a search engine's
 short answer, as `Context` lines before the intermediate answer that the model then writes.
@@ -49,19 +50,21 @@ def self_ask(doc: Doc, config: PolicyConfig) -> Steps:
     trace = Trace(doc, config)
     start = messages("self_ask", question=doc.question)
     sampling = dataclasses.replace(config.sampling, stop=(*STOPS, *config.sampling.stop))
-    text = ""
-    for _ in range(options.max_searches + 2):
+    closing = dataclasses.replace(config.sampling, stop=("\n", *config.sampling.stop))
+    while True:
         completion: Completion = yield trace.ask(start, sampling, go_on=True)
         text = completion.text
         trace.said(completion)
-        asked = _follow_up(text)
-        if FINAL in text or completion.finish == "context" or not asked:
+        if FINAL in text or completion.finish == "context" or sampling is closing:
             break
-        if trace.searches >= options.max_searches:
+        asked = _follow_up(text)
+        if asked and trace.searches < options.max_searches:
+            passages = trace.found((yield Retrieve((asked,), options.top_k)))
+            shown = f"Context:\n{numbered(passages)}\n{INTERMEDIATE}"
+            trace.shown(_line_end(text) + shown, passages)
+        else:
             trace.shown(f"{_line_end(text)}So the {FINAL}")
-            continue
-        passages = trace.found((yield Retrieve((asked,), options.top_k)))
-        trace.shown(f"{_line_end(text)}Context:\n{numbered(passages)}\n{INTERMEDIATE}", passages)
+            sampling = closing
     return trace.end(tagged(_final(trace)) or text)  # without an answer, what it said last
 
 

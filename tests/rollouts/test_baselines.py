@@ -103,11 +103,25 @@ def test_ircot_takes_a_sentence_at_a_time_and_searches_with_it():
     assert rollout.turns[2].passages == (f"p{DOC.question}", "pAnn built it.")
 
 
-@pytest.mark.parametrize("name", ["self_ask", "ircot"])
-def test_a_method_that_comes_to_no_answer_is_judged_by_what_it_said(name):
-    rollout, _ = play(name, {"": " Nobody knows."}, {}, Shelf())
+CLOSINGS = {"self_ask": "\nSo the final answer is:", "ircot": " So the answer is:"}
+
+
+@pytest.mark.parametrize("name", CLOSINGS)
+def test_a_method_that_stops_without_an_answer_is_asked_for_it_once(name):
+    replies = [" She built it.", " Ann.", " Ann.", " Ann."]
+    rollout, engine = play(name, replies, {"max_steps": 1} if name == "ircot" else {}, Shelf())
+    assert engine.calls == 2
+    assert engine.prompts[1].endswith(f" She built it.{CLOSINGS[name]}")
+    assert rollout.answer == "<answer>Ann</answer>"
+
+
+@pytest.mark.parametrize("name", CLOSINGS)
+def test_a_method_that_comes_to_no_answer_all_the_same_is_judged_by_what_it_said(name):
+    rollout, _ = play(name, [" No.", "", "", ""], {}, Shelf())
+    assert rollout.answer == ""
+    rollout, _ = play(name, {"": "no room"}, {}, Shelf(), context_length=400)
     said = [t.text for t in rollout.turns if t.kind == "model"]
-    assert rollout.answer == said[-1] == " Nobody knows."
+    assert (rollout.finish, rollout.answer) == ("context", said[-1])
 
 
 @pytest.mark.parametrize("name", ["naive", "rag"])
