@@ -30,6 +30,9 @@ DECODE_COST = 5.0
 CALIBRATION_TOKENS = 1600
 CALIBRATION_ROWS = 4
 CALIBRATION_NEW = 24
+CONTEXT = "total_context_tokens"
+"""What a policy that replaces its context measures (harness/scoring/bookmark.py)."""
+
 CHARACTERS_PER_TOKEN = 3.5
 """For Latin text; any other character counts as one token. A rough figure, said to be one."""
 
@@ -153,10 +156,17 @@ def guess_tokens(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Mean new tokens of a sample, and whose records say so."""
+    """Mean new tokens of a sample, and whose records say so.
+
+    Attributes:
+        mean: Of all that was generated, what was said on the side included.
+        context: Mean `total_context_tokens`: prompts with what was generated, over all contexts;
+            None where the policy measures none.
+    """
 
     mean: float
     source: str
+    context: float | None = None
 
 
 def expected_length(
@@ -177,7 +187,11 @@ def expected_length(
         counts = [s.completion_tokens for d in records.docs for s in d.samples]
         known = [c for c in counts if c is not None]
         if known:
-            found.setdefault(records.name, Length(sum(known) / len(known), records.name))
+            metrics = [s.metrics or {} for d in records.docs for s in d.samples]
+            contexts = [m[CONTEXT] for m in metrics if CONTEXT in m]
+            context = sum(contexts) / len(contexts) if contexts else None
+            length = Length(sum(known) / len(known), records.name, context)
+            found.setdefault(records.name, length)
     return next((found[n] for n in (*names, *sorted(found)) if n in found), None)
 
 

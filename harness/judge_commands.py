@@ -36,13 +36,13 @@ def print_judges(run: Path, sets: Iterable[RecordSet]) -> None:
         print(f"judges differ on {count} samples: {path}")
 
 
-def judge_of(args: EvalArgs | RescoreArgs) -> AbstractContextManager[OpenJudge | None]:
-    """The LLM judge that the arguments name, opened; None inside where they name none.
+def judge_named(args: EvalArgs | RescoreArgs) -> tuple[str, bool]:
+    """The LLM judge that the arguments name ("" for none), and whether it decides.
 
     Raises:
         UsageError: The judge is unknown, or its keys are given without it.
     """
-    from harness.judges import DETERMINISTIC, open_judge, parse_judge
+    from harness.judges import DETERMINISTIC, parse_judge
     from harness.rescore import JUDGE
 
     stored = isinstance(args, RescoreArgs)
@@ -52,17 +52,31 @@ def judge_of(args: EvalArgs | RescoreArgs) -> AbstractContextManager[OpenJudge |
         if "/" not in name and name not in known:
             names = [*known, *(JUDGE if stored else [DETERMINISTIC])]
             raise UsageError(f"judge={name}: {nearest(name, names)}")
-        return open_judge(
-            name,
-            args.judge_endpoint,
-            args.judge_served,
-            decides=decides,
-            prompt=args.judge_prompt,
-            fresh=stored and args.fresh,
-            out=Path(args.out),
-            baselines=Path(args.baselines),
-        )
+        return name, decides
     for key in ("judge_endpoint", "judge_served", "judge_prompt"):
         if getattr(args, key):
             raise UsageError(f"{key}= needs judge=NAME: the card of the judge")
-    return nullcontext()
+    return "", False
+
+
+def judge_of(args: EvalArgs | RescoreArgs) -> AbstractContextManager[OpenJudge | None]:
+    """The LLM judge that the arguments name, opened; None inside where they name none.
+
+    Raises:
+        UsageError: As for `judge_named`.
+    """
+    from harness.judges import open_judge
+
+    name, decides = judge_named(args)
+    if not name:
+        return nullcontext()
+    return open_judge(
+        name,
+        args.judge_endpoint,
+        args.judge_served,
+        decides=decides,
+        prompt=args.judge_prompt,
+        fresh=isinstance(args, RescoreArgs) and args.fresh,
+        out=Path(args.out),
+        baselines=Path(args.baselines),
+    )

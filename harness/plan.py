@@ -9,27 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import PlanArgs
-from harness.commands import models_of, reference_of, settings_of
+from harness.commands import models_of, settings_of
 from harness.engines import open_engine
 from harness.engines.codec import ChatCodec, open_codec
 from harness.engines.size import Size, size_of
 from harness.environment import environment
 from harness.errors import EngineError, StoreError, UsageError
 from harness.forecast import (
-    Decision,
     Length,
     Rate,
     calibrate,
-    decide,
     expected_length,
     guess_tokens,
     stored_rate,
 )
 from harness.gates import Gates, load_gates
 from harness.models import load_model
+from harness.plan_gate import print_gate
+from harness.plan_judge import Judge, asked_of, judge_to_ask, told
 from harness.progress import Progress, clock
 from harness.records import RecordSet
-from harness.report.cells import escape, number, table
+from harness.report.cells import escape, table
+from harness.rollouts import summaries
 from harness.runs import board_sets
 from harness.schema import Engine, Message, Model
 from harness.stored import StoredRun
@@ -49,14 +50,23 @@ COUNTED = 64
 
 @dataclass(frozen=True, slots=True)
 class TaskForecast:
-    """What one task of a run still asks for; token counts are totals over what is left."""
+    """What one task of a run still asks for; token counts are totals over what is left.
+
+    Attributes:
+        each: Expected new tokens of a sample, `most` at most: summaries are among them.
+        summaries: Of a sample, at most.
+        longest: Tokens of its longest context.
+        length: What the expectation is from; None: from nothing, the limit is taken.
+    """
 
     name: str
     docs: int
     left: int
     prompt_tokens: float
     new_tokens: float
+    each: float
     most: int
+    summaries: int
     longest: int
     length: Length | None
 
@@ -66,10 +76,11 @@ def plan_command(args: PlanArgs) -> int:
     gates = load_gates(Path(args.baselines), args.profile)
     models = models_of(args)
     settings = settings_of(args)
+    judge = judge_to_ask(args)
     total = 0.0
     known = True
     for model in models:
-        seconds = _plan_model(args, model, settings, gates)
+        seconds = _plan_model(args, model, settings, gates, judge)
         known = known and seconds is not None
         total += seconds or 0.0
     if len(models) > 1:
@@ -77,7 +88,9 @@ def plan_command(args: PlanArgs) -> int:
     return 0
 
 
-def _plan_model(args: PlanArgs, model: Model, settings: Settings, gates: Gates) -> float | None:
+def _plan_model(
+    args: PlanArgs, model: Model, settings: Settings, gates: Gates, judge: Judge | None
+) -> float | None:
     from harness.evaluate import prepare, rendered, window
     from harness.planning import run_identity
 
@@ -124,11 +137,14 @@ def _plan_model(args: PlanArgs, model: Model, settings: Settings, gates: Gates) 
             engine.close()
     overhead = progress.seconds.get("tasks", 0.0) + rendering
     seconds = _print_cost(prepared, tasks, rate, size, overhead, plays, window(prepared))
+    if judge is not None:
+        each = {t.name: t.each for t in tasks}
+        print(told(judge, asked_of(judge, prepared, prompts, each, sets)))
     if plays:
         print(f"prompt tokens: counted by {count.source}")
     for note in dict.fromkeys((*notes, *prepared.notes)):
         print(f"note: {note}")
-    _print_gate(args, prepared, prompts, gates)
+    print_gate(args, prepared, prompts, gates)
     return seconds
 
 
@@ -210,19 +226,26 @@ def _task(
     count: _Counter,
 ) -> TaskForecast:
     if not plan.needs or not prompts:
-        return TaskForecast(plan.name, len(prompts), left, 0, 0, 0, 0, None)
+        return TaskForecast(plan.name, len(prompts), left, 0, 0, 0, 0, 0, 0, None)
     counted = [count(p, plan.sampling.thinking) for p in prompts[:COUNTED]]
-    most = plan.sampling.max_tokens if plan.needs == "generate" else 0
+    said = 0 if plan.needs == "loglikelihood" else plan.sampling.max_tokens
+    side, tokens = summaries(plan.policy, plan.policy_options, said)
+    most = said + side * tokens
     length = expected_length(plan.name, plan.policy, names, sets) if most else None
     each = min(length.mean, most) if length else most
+    read = sum(counted) / len(counted)
+    if length is not None and length.context is not None:
+        read = max(read, length.context - length.mean)
     return TaskForecast(
         name=plan.name,
         docs=len(prompts),
         left=left,
-        prompt_tokens=left * sum(counted) / len(counted),
+        prompt_tokens=left * read,
         new_tokens=left * each,
+        each=each,
         most=most,
-        longest=max(counted),
+        summaries=side,
+        longest=max(counted) + said,
         length=length,
     )
 
@@ -296,7 +319,10 @@ def _print_cost(
         print(f"new tokens: mean of the records of {source}")
     if any(t.most and not t.length for t in tasks):
         print("new tokens: no records tell the length; the limit is taken, an upper bound")
-    if any(p.policy != "single_turn" and p.needs == "generate" for p in prepared.plans.values()):
+    for t in tasks:
+        if t.summaries and not t.length:
+            print(f"new tokens: {t.name} with up to {t.summaries} summaries a sample")
+    if any(_asks_again(prepared.plans[t.name], t) for t in tasks):
         print("tokens: of the first turn; a policy that asks again takes more")
     seconds = None
     if rate is None:
@@ -312,7 +338,7 @@ def _print_cost(
     if size is None:
         print("memory: unknown")
     else:
-        longest = max(t.longest + t.most for t in tasks)
+        longest = max(t.longest for t in tasks)
         context = model.context_length or size.context_length or longest
         reserved = context if model.engine == "llamacpp" else min(longest, context)
         cache = size.per_token * reserved * window
@@ -324,65 +350,11 @@ def _print_cost(
     return seconds
 
 
+def _asks_again(plan: TaskPlan, task: TaskForecast) -> bool:
+    """Whether there are later prompts that nothing tells the length of."""
+    counted = task.length is not None and task.length.context is not None
+    return plan.policy != "single_turn" and plan.needs in ("generate", "continue") and not counted
+
+
 def _gib(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"
-
-
-# --- the gate ---------------------------------------------------------------------------------
-
-
-def _print_gate(
-    args: PlanArgs, prepared: Prepared, prompts: Mapping[str, Sequence[Prompt]], gates: Gates
-) -> None:
-    baselines = Path(args.baselines)
-    reference = reference_of(
-        prepared.model, args.baseline, gates, prepared.settings.out, baselines, prompts
-    )
-    rules = [
-        (task, rule)
-        for task in prompts
-        for rule in gates.of(
-            task,
-            str(prepared.plans[task].info["board"]),
-            str(prepared.plans[task].info["metric"]),
-        )
-    ]
-    tests = max(1, sum(rule.blocking for _, rule in rules))
-    found = [
-        decide(
-            task,
-            rule,
-            [p.stored.doc.cluster for p in prompts[task]],
-            baseline=reference.get(task),
-            repeats=prepared.plans[task].repeats,
-            tests=tests,
-        )
-        for task, rule in rules
-    ]
-    if not found:
-        return
-    head = ["task", "metric", "margin", "docs", "clusters", "correlation", "MDE", "can it decide?"]
-    print()
-    print(table([_row(d) for d in found], head))
-    print(
-        "\nMDE: smallest drop that this gate calls a regression 4 times in 5. Assumed: 10% of docs "
-        f"differ though nothing changed; correlation within a cluster "
-        f"{number(0.2)} unless a baseline's records give one (*)."
-    )
-    bare = [task for task in prompts if task not in reference]
-    if bare:
-        print(f"note: nothing is stored to compare with for {', '.join(bare)}")
-
-
-def _row(d: Decision) -> list[str]:
-    icc = "" if d.correlation is None else number(d.correlation) + ("*" if d.observed else "")
-    return [
-        escape(d.task),
-        d.rule.metric + ("" if d.rule.blocking else " (not blocking)"),
-        f"{d.rule.margin:g}",
-        str(d.n),
-        str(d.clusters),
-        icc,
-        "none" if d.mde is None else f"{d.mde:.3f}",
-        d.note,
-    ]

@@ -22,6 +22,7 @@ from harness.models import load_model
 from harness.paths import BASELINES
 from harness.progress import Progress
 from harness.records import DocSamples, RecordSet, Sample
+from harness.rollouts import summaries
 from harness.schema import Completion, Message, Model, Sampling
 from harness.stats.gate import GateRule
 from harness.stored import StoredRun
@@ -93,6 +94,25 @@ def test_the_length_of_the_checkpoint_itself_comes_before_its_parents_and_any_ot
     assert expected_length("t", "single_turn", ["new", "parent"], sets).source == "parent"
     assert expected_length("t", "single_turn", ["new"], sets).source == "a"
     assert expected_length("t", "search", ["me"], sets) is None
+
+
+def test_what_a_refreshed_context_reads_and_writes_is_taken_from_records_that_measured_it():
+    sets = [records([0.0, 1.0], ["a", "b"], "me", tokens=30)]
+    assert expected_length("t", "single_turn", ["me"], sets).context is None
+    for doc in sets[0].docs:
+        doc.samples[0].metrics["total_context_tokens"] = 500.0
+    assert expected_length("t", "single_turn", ["me"], sets).context == 500
+
+
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [({}, (256, 128)), ({"max_archive": 3, "summary_tokens": 20}, (3, 20)),
+     ({"compress": False}, (0, 0))],
+)  # fmt: skip
+def test_bookmark_asks_for_a_summary_of_every_substep_it_archives(options, bound):
+    assert summaries("bookmark", options, 4096) == bound
+    assert summaries("bookmark", options, 2)[0] <= 2
+    assert summaries("single_turn", {}, 4096) == (0, 0)
 
 
 class Timed:
@@ -189,6 +209,20 @@ def test_plan_of_a_checkpoint_without_weights_guesses_tokens_and_says_so(tmp_pat
     assert "number of characters" in said
     assert "time: unknown" in said
     assert "memory: unknown" in said
+
+
+def test_plan_counts_what_a_policy_says_that_continues_and_bookmark_s_summaries(tmp_path, capsys):
+    keys = ["model=Qwen3-8B-SFT-RL", "tasks=railway_demo_top1", "limit=2", f"out={tmp_path}",
+            "max_tokens=64"]  # fmt: skip
+    options = ["policy_options.encoder=ngram", "policy_options.max_archive=3"]
+    assert cli.main(["plan", *keys, "policy=bookmark", *options]) == 0
+    said = capsys.readouterr().out
+    most = 64 + 3 * 128
+    assert f"at most {2 * most:,}" in said
+    assert "with up to 3 summaries a sample" in said
+    plain = ["policy=bookmark", *options, "policy_options.compress=false"]
+    assert cli.main(["plan", *keys, *plain]) == 0
+    assert "at most 128 " in capsys.readouterr().out
 
 
 def test_an_unknown_task_is_refused_before_anything_is_loaded(capsys):

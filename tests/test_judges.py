@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.cli import main
 from harness.engines import endpoint
 from harness.engines import openai as openai_engine
 from harness.errors import UsageError
@@ -91,6 +92,36 @@ def test_a_warm_re_run_makes_no_call_and_new_outputs_make_their_own(server, tmp_
     assert len(server.asked) == 12
     judged(server, tmp_path, cards, limit=8)
     assert len(server.asked) > 12
+
+
+def test_planning_counts_the_verdicts_that_are_not_stored_and_asks_for_none(
+    server, tmp_path, capsys
+):
+    server.answer = say(RIGHT, usage={"prompt_tokens": 700, "completion_tokens": 11})
+    where = [f"out={tmp_path / 'runs'}", "model=extractive", f"tasks={TASK}"]
+    by = ["judge=DeepSeek-V3.2", f"judge_endpoint={server.url}"]
+    assert main(["plan", *where, "limit=5", *by]) == 0
+    said = capsys.readouterr().out
+    assert "judge DeepSeek-V3.2: at most 5 verdicts to ask for" in said
+    assert "at most 1024 new ones each" in said
+    assert server.requests == []
+    main(["eval", *where, "limit=3", *by, f"boards={tmp_path / 'boards'}"])
+    asked = len(server.asked)
+    assert asked == 3
+    capsys.readouterr()
+    assert main(["plan", *where, "limit=5", *by]) == 0
+    said = capsys.readouterr().out
+    assert "at most 2 verdicts to ask for, about 1,400 prompt and 22 new tokens" in said
+    assert main(["plan", *where, "limit=3", *by]) == 0
+    assert "judge DeepSeek-V3.2: every verdict is stored" in capsys.readouterr().out
+    assert len(server.asked) == asked
+
+
+def test_planning_knows_a_judge_that_does_not_exist(capsys):
+    assert main(["plan", "model=extractive", f"tasks={TASK}", "judge=DeepSeek-V3"]) == 2
+    assert "DeepSeek-V3.2" in capsys.readouterr().err
+    assert main(["plan", "model=extractive", f"tasks={TASK}", "judge_prompt=acc_l"]) == 2
+    assert "needs judge=NAME" in capsys.readouterr().err
 
 
 def test_a_judge_beside_the_deciding_one_changes_no_figure(server, tmp_path, cards):

@@ -70,6 +70,25 @@ def identity(name: str, options: Mapping[str, Any]) -> list[Any]:
     return [name, dict(options), *([prompt_sha(prompts)] if prompts else [])]
 
 
+def summaries(name: str, options: Mapping[str, Any], max_tokens: int) -> tuple[int, int]:
+    """Summaries that a policy asks for beside what it says: most a rollout, tokens of one at most.
+
+    Args:
+        name: Of the policy.
+        options: Its own.
+        max_tokens: What the model may say in its own turns: a summary is of at least one of them.
+
+    Raises:
+        UsageError: Unknown policy or option, or a bad value.
+    """
+    if name != "bookmark":
+        return 0, 0
+    known = read(policy(name), options)
+    if not known.compress:
+        return 0, 0
+    return min(known.max_archive, max_tokens), known.summary_tokens
+
+
 def encoder_name(name: str, options: Mapping[str, Any]) -> str:
     """The encoder that a policy embeds with; "" where it needs none.
 
