@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from harness.arguments import BuildArgs
 from harness.building.ask import ANSWERS, FORMS, Answers, Form, Style
 from harness.building.builder import Outcome, ask_all, finish, identity, write
 from harness.building.checks import Question
 from harness.building.documents import read_document
 from harness.building.folder import Folder
 from harness.building.split import HOWS, How
-from harness.cli import BuildArgs
 from harness.errors import UsageError, nearest
 from harness.progress import Progress
 from harness.retrieval import RETRIEVERS

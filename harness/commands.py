@@ -9,19 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.arguments import BoardArgs, CheckArgs, CompareArgs, EvalArgs, FreezeArgs, RunsArgs
 from harness.audit import export, inspect
 from harness.budget import at_budget, over_budget
 from harness.catalog import catalog, expand
-from harness.cli import (
-    BoardArgs,
-    CheckArgs,
-    CompareArgs,
-    EvalArgs,
-    FreezeArgs,
-    RunsArgs,
-    one_line,
-    split,
-)
+from harness.cli import one_line, split
 from harness.compare import Gated, compare, differing, parse_vary
 from harness.differences import Agreement, agreement
 from harness.errors import NoBaselineError, StoreError, UsageError

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import EvalArgs, RescoreArgs
+from harness.arguments import EvalArgs, RescoreArgs
 from harness.errors import UsageError, nearest
 from harness.models import model_names
 from harness.records import RecordSet

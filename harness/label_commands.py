@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.cli import LabelArgs, split
+from harness.arguments import LabelArgs
+from harness.cli import split
 from harness.errors import UsageError
 from harness.labelling import Labels, ask, draw, path_of, report
 from harness.records import RecordSet, from_store

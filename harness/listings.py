@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness import paths
+from harness.arguments import ListArgs
 from harness.catalog import catalog
-from harness.cli import ListArgs
 from harness.models import CARD, load_card, model_names
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import PlanArgs
+from harness.arguments import PlanArgs
 from harness.commands import models_of, settings_of
 from harness.engines import open_engine
 from harness.engines.codec import ChatCodec, open_codec

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import PlanArgs
+from harness.arguments import PlanArgs
 from harness.commands import reference_of
 from harness.forecast import Decision, decide
 from harness.gates import Gates

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import PlanArgs
+from harness.arguments import PlanArgs
 from harness.errors import StoreError, UsageError
 from harness.forecast import guess_tokens
 from harness.judge_commands import judge_named

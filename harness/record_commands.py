@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from harness.cli import AnnotateArgs, ImportArgs, RescoreArgs, SelectArgs, one_line, split
+from harness.arguments import AnnotateArgs, ImportArgs, RescoreArgs, SelectArgs
+from harness.cli import one_line, split
 from harness.difficulty import DIFFICULT_ABOVE, place_all, write
 from harness.errors import UsageError
 from harness.judge_commands import judge_of, print_judges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from harness.cli import ServeArgs
+from harness.arguments import ServeArgs
 from harness.errors import RetrieverError, UsageError, missing_dependency
 from harness.retrieval import Corpus, open_retriever
 from harness.retrieval.passage_file import open_corpus

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.cli import ListArgs, TrainArgs
+from harness.arguments import ListArgs, TrainArgs
 from harness.errors import CheckrailError, UsageError
 from harness.listings import print_table
 from harness.models import load_card, load_model

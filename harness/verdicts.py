@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from harness.cli import Gate, one_line
+from harness.arguments import Gate
+from harness.cli import one_line
 from harness.compare import Gated, Line, worst
 from harness.differences import Agreement
 from harness.errors import StoreError
