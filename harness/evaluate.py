@@ -20,7 +20,7 @@ from harness.engines.chat import PLAIN
 from harness.environment import environment
 from harness.errors import UsageError
 from harness.live import LiveRetrievers
-from harness.lm import HarnessLM, Outcome, Player, Prompt, PromptLM, TaskPlan
+from harness.lm import HarnessLM, Outcome, Player, Prompt, PromptLM
 from harness.planning import check_capabilities, plan_task, run_identity, scorer_of
 from harness.progress import Progress
 from harness.records import RecordSet, from_store
@@ -30,6 +30,7 @@ from harness.schema import Engine, Model
 from harness.settings import Settings as Settings
 from harness.store import Store
 from harness.task_loader import LoadedTask, load_tasks, task_manager
+from harness.task_plan import TaskPlan
 
 DEFAULT_WINDOW = 16
 

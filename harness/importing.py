@@ -22,7 +22,6 @@ from harness.catalog import catalog
 from harness.compare import UNKNOWN
 from harness.errors import DataError, UsageError, nearest
 from harness.evaluate import Result, play, run_folder
-from harness.lm import TaskPlan
 from harness.models import load_model, model_names
 from harness.planning import plan_task
 from harness.predictions import Prediction, Predictions, read_predictions
@@ -33,6 +32,7 @@ from harness.schema import Model, Rollout, Turn
 from harness.settings import Settings
 from harness.store import Store
 from harness.task_loader import LoadedTask, load_tasks, task_manager
+from harness.task_plan import TaskPlan
 
 _NOT_TOLD = ("weights", "engine", "template", "sampling", "policy")
 

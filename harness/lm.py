@@ -21,60 +21,18 @@ from harness.errors import UsageError
 from harness.judging import Judging
 from harness.leaks import IN_PROMPT, find_leaks
 from harness.progress import Progress
-from harness.rescore import score_again, scored_by
-from harness.rollouts import BY_LIKELIHOOD, CONTINUING, MODEL_FREE
-from harness.rollouts import identity as policy_identity
+from harness.rescore import score_again
 from harness.rollouts import policy as find_policy
 from harness.rollouts.driver import Job, OnDone
 from harness.schema import (
-    Encoder,
     Message,
     PolicyConfig,
-    Retriever,
     Rollout,
-    Sampling,
     Score,
 )
-from harness.scoring import TaskScorer
 from harness.scoring.process import RolloutLikelihood, RolloutText, doc_from_row
 from harness.store import Store, StoredDoc
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPlan:
-    """How one task is played.
-
-    Attributes:
-        info: What the store keeps of the task (fingerprints, version, flags, ...).
-        scorer: Judges and scores a finished rollout.
-        selected: Docs in this invocation's selection, `total` in the whole set.
-        retriever: What the policy searches while it plays; its index is built at the first
-            query, so a finished run builds none.
-        encoder: What the policy embeds with; its weights are read when it first does.
-        source: Hash of the file that outside predictions come from; "" for rollouts of our own.
-    """
-
-    name: str
-    info: Mapping[str, Any]
-    policy: str
-    policy_options: Mapping[str, Any]
-    sampling: Sampling
-    scorer: TaskScorer
-    repeats: int
-    selected: int
-    total: int
-    retriever: Retriever | None = None
-    encoder: Encoder | None = None
-    source: str = ""
-
-    @property
-    def needs(self) -> str:
-        """Engine capability without which the task cannot be played; "" for a bare reader."""
-        if self.policy in MODEL_FREE:
-            return ""
-        if self.policy in BY_LIKELIHOOD:
-            return "loglikelihood"
-        return "continue" if self.policy in CONTINUING else "generate"
+from harness.task_plan import TaskPlan, request_key
 
 
 @dataclass(slots=True)
@@ -108,24 +66,6 @@ class Player(Protocol):
     def run(self, jobs: Iterable[Job], on_done: OnDone) -> None:
         """Hand over a rollout for every job that can be answered; others stay missing."""
         ...
-
-
-def request_key(messages: Sequence[Message], plan: TaskPlan, choices: Sequence[str] = ()) -> str:
-    """Key of a sample besides doc and repeat: prompt, choices, sampling, policy, retriever."""
-    parts: list[Any] = [
-        codec.messages_to_json(messages),
-        codec.sampling_to_json(plan.sampling),
-        *policy_identity(plan.policy, plan.policy_options),
-    ]
-    if choices:
-        parts.append(list(choices))
-    if plan.retriever is not None:
-        parts.append(plan.retriever.fingerprint)
-    if plan.encoder is not None:
-        parts.append(plan.encoder.fingerprint)
-    if plan.source:
-        parts.append(plan.source)
-    return codec.sha(parts)[:32]
 
 
 def mark_leaks(docs: Mapping[str, StoredDoc]) -> dict[str, StoredDoc]:
@@ -292,7 +232,7 @@ class HarnessLM(LM):
         for task in stored:
             plan = self._plans[task]
             finished = self._store.finished(task, plan.selected)
-            self.outcome.unjudged += len(finished & self._store.stale(task, _scored_by(plan)))
+            self.outcome.unjudged += len(finished & self._store.stale(task, plan.scored_by))
             if len(finished) >= plan.selected * plan.repeats:
                 self._store.complete(task, plan.selected)
                 self.outcome.finished.add(task)
@@ -327,7 +267,7 @@ class HarnessLM(LM):
         else:
             verdicts, score = plan.scorer.judge_and_score(job.doc, rollout)
             self._store.put_sample(
-                job.task, job.request, rollout, verdicts, score, _scored_by(plan)
+                job.task, job.request, rollout, verdicts, score, plan.scored_by
             )  # fmt: skip
         self.outcome.played += 1
         self.outcome.prompt_tokens += rollout.prompt_tokens or 0
@@ -337,7 +277,7 @@ class HarnessLM(LM):
     def _put_judged(self, *, wait: bool = False) -> None:
         """Commit what slow judges have finished (never from one of their threads)."""
         scores = [
-            replace(new, scorer=_scored_by(self._plans[new.task]) if new.scorer else "")
+            replace(new, scorer=self._plans[new.task].scored_by if new.scorer else "")
             for new in self._judging.finished(wait=wait)
         ]
         if scores:
@@ -348,7 +288,7 @@ class HarnessLM(LM):
 
         Docs outside this selection as well: a larger one that is complete stays readable.
         """
-        stale = self._store.stale(plan.name, _scored_by(plan))
+        stale = self._store.stale(plan.name, plan.scored_by)
         if stale:
             again = score_again(
                 self._store,
@@ -376,11 +316,6 @@ class HarnessLM(LM):
             or (Rollout(key[1], key[2], (), "", "error", error="not finished"), missing)
             for key in keys
         ]
-
-
-def _scored_by(plan: TaskPlan) -> str:
-    """What a stored score depends on besides the rollout: scorer, judge and data set."""
-    return scored_by(plan.scorer.fingerprint, str(plan.info["fingerprints"]["dataset"]))
 
 
 @dataclass(frozen=True, slots=True)

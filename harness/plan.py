@@ -37,8 +37,9 @@ from harness.stored import StoredRun
 
 if TYPE_CHECKING:
     from harness.evaluate import Prepared
-    from harness.lm import Prompt, TaskPlan
+    from harness.lm import Prompt
     from harness.settings import Settings
+    from harness.task_plan import TaskPlan
 
 LOCAL = ("hf", "llamacpp")
 CALIBRATED_BELOW = 2 << 30

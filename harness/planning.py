@@ -13,7 +13,6 @@ from harness.engines.weights import fingerprint as weights_fingerprint
 from harness.engines.weights import resolve
 from harness.errors import UsageError
 from harness.live import LiveRetrievers
-from harness.lm import TaskPlan
 from harness.retrieval.encoders import open_encoder
 from harness.rollouts import BY_LIKELIHOOD, MODEL_FREE, SEARCHING, encoder_name
 from harness.rollouts import identity as policy_identity
@@ -22,6 +21,7 @@ from harness.scoring import TaskScorer, task_scorer
 from harness.scoring.table import of_policy, scorer_info, with_language, with_think_tags
 from harness.settings import Settings
 from harness.task_loader import LoadedTask, effective_sampling
+from harness.task_plan import TaskPlan
 
 
 def run_identity(model: Model, settings: Settings, engine: Engine | None = None) -> dict[str, Any]:

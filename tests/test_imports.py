@@ -48,7 +48,9 @@ ALLOWED = {
     "task_loader": BASE | {"catalog"},
     "judges": BASE | {"engines", "models", "scoring"},
     "judging": BASE | {"scoring", "rollouts", "store", "rescore"},
-    "lm": BASE | {"store", "scoring", "rollouts", "progress", "rescore", "leaks", "judging"},
+    "task_plan": BASE | {"scoring", "rollouts", "rescore"},
+    "lm": BASE
+    | {"store", "scoring", "rollouts", "progress", "rescore", "leaks", "judging", "task_plan"},
     "building": BASE | {"engines", "retrieval", "scoring", "progress"},
     "live": BASE | {"retrieval", "task_loader", "runs"},
 }

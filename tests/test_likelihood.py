@@ -129,8 +129,8 @@ def lm(tmp_path):
     result, _ = run(tmp_path)
     with Store.create(result.run, {"run_id": result.run_id}) as store:
         info = store.tasks()["example_choice"].info
-        from harness.lm import TaskPlan
         from harness.scoring import task_scorer
+        from harness.task_plan import TaskPlan
 
         plan = TaskPlan(
             "example_choice", info, "choice", {}, Sampling(), task_scorer("choice"), 1, 12, 12
