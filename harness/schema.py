@@ -464,9 +464,16 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Embeds texts. `fingerprint` covers weights and settings."""
+    """Embeds texts.
+
+    Attributes:
+        fingerprint: Covers weights and settings.
+        passage_fingerprint: Covers what changes the vectors of passages: stored ones stay good
+            where only queries are put otherwise.
+    """
 
     fingerprint: str
+    passage_fingerprint: str
 
     @property
     def dimension(self) -> int:

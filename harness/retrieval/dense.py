@@ -98,7 +98,8 @@ class Dense:
         self.recall: Mapping[str, float] = {}
         """Recall against flat, as "recall@5", in [0, 1]; {} for flat and before it is opened."""
         made_of = [corpus.fingerprint, encoder.fingerprint]
-        own = paths.cache() / "dense" / short_hash(*made_of)
+        stored = short_hash(corpus.fingerprint, encoder.passage_fingerprint)
+        own = paths.cache() / "dense" / stored
         self._path = path = Path(str(index)).expanduser() if index else own
         if path.is_file():
             self._open_file(path)

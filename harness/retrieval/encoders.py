@@ -41,7 +41,8 @@ class Normalised:
     """An encoder around a function that embeds.
 
     Args:
-        fingerprint: Names weights and settings; vectors of another one cannot be compared.
+        fingerprint: Names weights and settings but the prefixes; vectors of another one cannot be
+            compared.
         dimension: Length of a vector; 0 asks `raw`, once.
         load: Gives the function; called at the first use, once.
         query_prefix: Put before each query.
@@ -59,10 +60,8 @@ class Normalised:
     ) -> None:
         prefixes: dict[TextKind, str] = {"query": query_prefix, "passage": passage_prefix}
         self._prefixes = prefixes
-        if query_prefix or passage_prefix:
-            text = "\0".join((query_prefix, passage_prefix))
-            fingerprint += f"+{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-        self.fingerprint = fingerprint
+        self.fingerprint = _with_prefixes(fingerprint, query_prefix, passage_prefix)
+        self.passage_fingerprint = _with_prefixes(fingerprint, "", passage_prefix)
         self._dimension = dimension
         self._load = load
         self._raw: Raw | None = None
@@ -103,6 +102,13 @@ class Normalised:
         self._dimension = wanted[1]
         length = np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors / np.where(length > 0, length, 1)
+
+
+def _with_prefixes(fingerprint: str, query: str, passage: str) -> str:
+    if not (query or passage):
+        return fingerprint
+    text = "\0".join((query, passage))
+    return f"{fingerprint}+{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 # --- character n-grams: no model at all --------------------------------------------------------

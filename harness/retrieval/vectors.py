@@ -36,7 +36,8 @@ def check_vectors(folder: Path, corpus: Corpus, encoder: Encoder) -> None:
     """
     found = read_description(folder / f"{NAME}.json")
     if found:
-        refuse_stale(folder, found, {"corpus": corpus.fingerprint, "encoder": encoder.fingerprint})
+        wanted = {"corpus": corpus.fingerprint, "encoder": encoder.passage_fingerprint}
+        refuse_stale(folder, found, wanted)
 
 
 def stored_vectors(folder: Path, corpus: Corpus, encoder: Encoder, batch: int = 256) -> Any:
@@ -62,7 +63,7 @@ def stored_vectors(folder: Path, corpus: Corpus, encoder: Encoder, batch: int = 
         if not description:
             description = {
                 "corpus": corpus.fingerprint,
-                "encoder": encoder.fingerprint,
+                "encoder": encoder.passage_fingerprint,
                 "dimension": encoder.dimension,
                 "rows": len(corpus),
                 "done": 0,

@@ -79,6 +79,7 @@ class Counting:
 
     def __init__(self, inner, fail_after=None):
         self.fingerprint, self.dimension = inner.fingerprint, inner.dimension
+        self.passage_fingerprint = inner.passage_fingerprint
         self.inner, self.fail_after, self.passages = inner, fail_after, 0
 
     def encode(self, texts, kind="passage"):
@@ -117,6 +118,19 @@ def test_an_index_of_another_corpus_is_refused_naming_both(tmp_path):
         Dense(corpus(6), encoder(), index=str(tmp_path / "i"))
     assert corpus(5).fingerprint in str(refused.value)
     assert corpus(6).fingerprint in str(refused.value)
+
+
+def test_passages_are_not_embedded_again_where_only_queries_are_put_otherwise(tmp_path):
+    texts = corpus(5)
+    plain, asked = Counting(encoder()), Counting(encoder(query_prefix="Find: "))
+    first, second = Dense(texts, plain), Dense(texts, asked)
+    first.open()
+    second.retrieve(["abcd"], 1)
+    assert (plain.passages, asked.passages) == (5, 0)
+    assert first.fingerprint != second.fingerprint
+    other = Counting(encoder(passage_prefix="Page: "))
+    Dense(texts, other).open()
+    assert other.passages == 5
 
 
 def test_an_index_of_another_encoder_is_refused_naming_both(tmp_path):
@@ -231,7 +245,8 @@ def test_somebody_elses_index_file_ranks_as_our_own(tmp_path, metric):
 class Published:
     """Stands for the encoder of the published index: its vectors are looked up by the text."""
 
-    fingerprint, dimension = "published", 4096
+    fingerprint = passage_fingerprint = "published"
+    dimension = 4096
 
     def __init__(self, texts, vectors):
         self.by_text = dict(zip(texts, vectors, strict=True))
