@@ -30,6 +30,11 @@ def print_judges(run: Path, sets: Iterable[RecordSet]) -> None:
                     f"alike, {a.judge_only} right for the first alone, {a.reference_only} for the "
                     "second"
                 )
+            if found.doubt:
+                print(
+                    f"judge {short(found.judge)} on {found.task}, {found.question}: not to be "
+                    f"trusted, {found.doubt}"
+                )
     with Store.open(run) as store:
         path, count = write_disagreements(store)
     if count:

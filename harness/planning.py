@@ -139,6 +139,7 @@ def plan_task(
         "policy": chosen,
         "policy_options": options,
         "retriever": live.name(loaded) if live and retriever else loaded.retriever,
+        "retriever_options": {k: str(v) for k, v in settings.retriever_options.items()},
         "board": str(loaded.metadata.get("board", loaded.name)),
         "metric": str(loaded.metadata.get("metric", "")),
         **scorer_info(scorer, pass_at),

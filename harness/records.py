@@ -125,6 +125,20 @@ class RecordSet:
         return self.source if "(frozen" in self.source else f"{self.name} ({self.source})"
 
     @property
+    def retriever(self) -> str:
+        """The retriever with its options, for people: "dense (encoder=e5)"; "" without one.
+
+        Of a path or address only the last part is shown.
+        """
+        name = str(self.info.get("retriever") or "")
+        given: Mapping[str, Any] = self.info.get("retriever_options") or {}
+        shown = [
+            f"{key}={str(value).partition('@')[0].rpartition('/')[2]:.40}"
+            for key, value in sorted(given.items())
+        ]
+        return f"{name} ({', '.join(shown)})" if name and shown else name
+
+    @property
     def missing(self) -> int:
         """Docs that were asked for and are not finished."""
         return len(self.unfinished)

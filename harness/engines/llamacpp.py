@@ -122,6 +122,7 @@ class LlamaCppEngine:
         params.n_ctx = slots * (-(-self.context_length // 256) * 256)
         params.fit_params = False  # would shrink the context silently where memory is short
         params.cache_prompt = self._cache_prompt
+        params.swa_full = self._cache_prompt  # else models with sliding windows keep no prefix
         params.cache_ram_mib = 0  # copies of whole slots: measured, no gain for short prompts
         count = threads or len(os.sched_getaffinity(0))
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = count

@@ -26,7 +26,8 @@ FOLDER = "figures"
 FORMATS = ("svg", "png")
 _FONT_PACKAGE = "noto_cjk_sans_jp_regular"  # OFL; has all of Chinese, Japanese and Korean
 _SYSTEM_FONTS = ("Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "Noto Sans CJK JP")
-_COLOURS = ("#1f5a99", "#d9822b", "#3d8b5f")
+_COLOURS = (("#1f5a99", "#c7d6e6"), ("#d9822b", "#f6e0ca"), ("#3d8b5f", "#cfe2d7"))
+"""Solid and pale; pale is opaque, as matplotlib's SVG loses a hatch on a transparent ground."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ def draw(figure: Figure, drawn: Sequence[Bar], path: Path, font: Path | None = N
         for axis, (task, title) in zip(axes, figure.panels, strict=True):
             _panel(axis, figure, [b for b in drawn if b.task == task], face)
             axis.set_title(title, fontproperties=face, fontsize=11)
-        axes[0].set_ylabel(figure.axis, fontproperties=face, fontsize=10)
+        axes[0].set_ylabel(figure.axis, fontproperties=face, fontsize=10, labelpad=8)
         canvas.suptitle(figure.title, fontproperties=face, fontsize=13, y=0.98)
         _legend(canvas, figure, drawn, face)
         canvas.subplots_adjust(left=0.07, right=0.99, top=0.84, bottom=0.25, wspace=0.05)
@@ -236,7 +237,7 @@ def _panel(axis: Any, figure: Figure, drawn: Sequence[Bar], face: Any) -> None:
     axis.set_xticklabels([m.replace("-SFT", "\n-SFT").replace("-Zero", "\n-Zero") for m in models],
                          fontproperties=face, fontsize=8.5)  # fmt: skip
     axis.set_xlim(-0.6, len(models) - 0.4)
-    axis.set_ylim(0, 1.0)
+    axis.set_ylim(0, 1.06)  # room for the figure over a full bar
     ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     axis.set_yticks(ticks)
     axis.set_yticklabels([f"{t:.1f}" for t in ticks], fontproperties=face, fontsize=8.5)
@@ -254,9 +255,9 @@ def _both(drawn: Sequence[Bar]) -> bool:
 
 
 def _style(metric: int, published: bool) -> dict[str, Any]:
-    colour = _COLOURS[metric % len(_COLOURS)]
+    colour, pale = _COLOURS[metric % len(_COLOURS)]
     if published:
-        return {"facecolor": colour + "40", "edgecolor": colour, "hatch": "////", "linewidth": 0.8}
+        return {"facecolor": pale, "edgecolor": colour, "hatch": "////", "linewidth": 0.8}
     return {"facecolor": colour, "edgecolor": colour, "linewidth": 0.8}
 
 

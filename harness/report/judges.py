@@ -4,7 +4,7 @@ Per task and question ("is the answer right?"), the judge against the other one,
 row per model, and a mark on rows that it treats otherwise than the others. The reference is the
 deterministic judge where there is one. It is no truth either, but it knows no model: a judge that
 departs from it alike on all rows may be the better one, a judge that departs on one row is not to
-be trusted with the order of rows.
+be trusted with the order of rows, and one that follows it no better than by chance with nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A judge against a reference, on one question of one task."""
+    """A judge against a reference, on one question of one task.
+
+    Attributes:
+        pooled: Over the outputs of all rows; None where no output has both verdicts.
+    """
 
     task: str
     question: str
@@ -57,12 +61,39 @@ class Audit:
     reference: str
     rows: tuple[Row, ...]
     differences: tuple[Difference, ...]
+    pooled: Agreement | None
+
+    @property
+    def doubt(self) -> str:
+        """Why the judge is not to be trusted on any row; "" where nothing speaks against it.
+
+        Kappa's interval has to be above 0. Where the reference calls all outputs wrong (or all
+        right) kappa says nothing; then a judge that contradicts most of them is doubted. Without
+        intervals (fewer than 8 clusters) nothing is concluded.
+        """
+        a = self.pooled
+        if a is None:
+            return "none of its replies could be read"
+        rates = [rate for rate in (a.sensitivity, a.specificity) if rate is not None]
+        if len(rates) == 2 and a.low is not None and a.high is not None and a.low <= 0:
+            return f"not shown to tell right from wrong, kappa {a.kappa:.2f} " + (
+                f"[{a.low:.2f}, {a.high:.2f}]"
+            )
+        if len(rates) == 1 and rates[0].high is not None and rates[0].high < 0.5:
+            return f"contradicts {short(self.reference)} on {a.n - a.both - a.neither} of {a.n}"
+        return ""
 
     def flags(self, records: RecordSet) -> list[str]:
         """What is not to be trusted about a row: short remarks."""
         place = next((i for i, row in enumerate(self.rows) if row.records is records), None)
+        if place is None:
+            return []
+        found = [self.doubt] * bool(self.doubt) + self.unequal(place)
+        return [f"{self.question} by {short(self.judge)} not to be trusted: {f}" for f in found]
+
+    def unequal(self, place: int) -> list[str]:
+        """How the judge errs otherwise on a row, by its place, than on the others."""
         return [
-            f"{self.question} by {short(self.judge)} not to be trusted: "
             f"{'lenient' if d.lenient else 'harsh'}, {d.rate} {number(d.value)} against "
             f"{number(d.others)} (p {d.p_adjusted:.2g})"
             for d in self.differences
@@ -122,7 +153,8 @@ def _lines(records: RecordSet) -> dict[tuple[str, str], list[_Line]]:
 def _questions(group: Sequence[tuple[RecordSet, list[_Line]]]) -> list[str]:
     lines = [line for _, lines in group for line in lines]
     judged = {q for line in lines for q in line.judge.values or ()}
-    return sorted(judged & {q for line in lines for q in line.reference.values or ()})
+    known = {q for line in lines for q in line.reference.values or ()}
+    return sorted(judged & known if judged else known)  # a judge that never answered is shown too
 
 
 def _audit(
@@ -148,7 +180,23 @@ def _audit(
         share = (low, low + unscored / len(said))
         rows.append(Row(records, found, share, unscored, _spent(line.judge for line in lines)))
     name = rows[0].records.task
-    return Audit(name, question, judge, reference, tuple(rows), differential(models))
+    return Audit(
+        name, question, judge, reference, tuple(rows), differential(models), _pooled(rows, models)
+    )
+
+
+def _pooled(rows: Sequence[Row], models: Mapping[str, Judged]) -> Agreement | None:
+    """Agreement over all rows; the clusters are the docs' own, so they are shared by the rows."""
+    if len(models) < 2:
+        return next((row.found for row in rows if row.found is not None), None)
+    each = list(models.values())
+    return agreement(
+        Judged(
+            [x for m in each for x in m.judge],
+            [x for m in each for x in m.reference],
+            [x for m in each for x in m.clusters],
+        )
+    )
 
 
 def _value(verdict: Verdict, question: str) -> float | None:
@@ -188,17 +236,19 @@ def section(audits: Sequence[Audit], names: Mapping[int, str]) -> list[str]:
             table(body, head),
             "",
         ]
-        marks = [
+        marks = [f"- **not to be trusted**, on any row: {escape(found.doubt)}"] * bool(found.doubt)
+        marks += [
             f"- **not to be trusted**, {escape(names[id(row.records)])}: {escape(flag)}"
-            for row in found.rows
-            for flag in found.flags(row.records)
+            for place, row in enumerate(found.rows)
+            for flag in found.unequal(place)
         ]
         lines += [*marks, ""] if marks else []
     if lines:
         lines += [
             "Sensitivity and specificity take the reference for true. Called right: the judge's",
             "share of right outputs; where some are unscored, its lowest and highest value. A row",
-            "is marked where the judge errs otherwise on it than on the others (5% over all rows).",
+            "is marked where the judge errs otherwise on it than on the others (5% over all rows);",
+            "all are where kappa over all of them is not shown to be above 0.",
             "",
         ]
     return lines

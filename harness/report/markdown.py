@@ -33,7 +33,7 @@ def row_name(records: RecordSet) -> str:
 
 def _full_name(records: RecordSet) -> str:
     """Model with what it was played with, to tell rows of one model apart."""
-    parts = [policy_name(records), str(records.info.get("retriever") or "")]
+    parts = [policy_name(records), records.retriever]
     return ", ".join([row_name(records), *filter(None, parts)])
 
 
@@ -126,7 +126,7 @@ def _line(
     return [
         escape(row_name(s)),
         escape(policy_name(s)),
-        escape(str(s.info.get("retriever", ""))),
+        escape(s.retriever),
         str(len(s.docs)),
         str(clusters),
         *[
@@ -147,7 +147,7 @@ def _order(row: Summary, main: str) -> tuple[float, str, str, str]:
     return (
         -(estimate.mean if estimate else -1.0),
         row_name(row.records),
-        str(row.records.info.get("retriever", "")),
+        row.records.retriever,
         policy_name(row.records),
     )
 
@@ -178,7 +178,7 @@ def _context(
         return []
     best: dict[str, Summary] = {}
     for r in rows:
-        name = str(r.records.info.get("retriever", ""))
+        name = r.records.retriever
         if name and (name not in best or len(r.records.docs) > len(best[name].records.docs)):
             best[name] = r
     if not best:
@@ -220,7 +220,7 @@ def _leaks(rows: Sequence[Summary], columns: Sequence[str], context: Sequence[st
                 [
                     escape(row_name(r.records)),
                     escape(policy_name(r.records)),
-                    escape(str(r.records.info.get("retriever", ""))),
+                    escape(r.records.retriever),
                     f"{size} ({'without' if which else 'all'})",
                     *["" if (x := figures[m].mean) is None else f"{x:.4f}" for m in metrics],
                 ]
@@ -270,7 +270,7 @@ def _overview(sets: Sequence[RecordSet]) -> list[str]:
     for s in sets:
         summary = summarise(s)
         metric = str(s.info.get("metric") or "")
-        key = (row_name(s), policy_name(s), str(s.info.get("retriever", "")))
+        key = (row_name(s), policy_name(s), s.retriever)
         several = f" ({s.repeats} samples)" if s.repeats > 1 else ""
         several += " *" if summary.flags else ""
         models.setdefault(key, {})[s.task] = cell(summary.estimates.get(metric)) + several

@@ -34,7 +34,7 @@ def marks(rows: Sequence[Summary], others: Sequence[Beside]) -> Marks:
 
     Fisher's exact test on the counts, and only where one of the two is published: measured
     rows are compared with each other by the gate, paired and clustered. A row that is
-    incomplete, off protocol or a sample of the docs is never the best one.
+    incomplete, off protocol, given the gold pages or a sample of the docs is never the best one.
     """
     found: dict[tuple[int, str], str] = {}
     directions = {m: c.higher_is_better for o in others for m, c in o.cells.items()}
@@ -64,6 +64,7 @@ def _measured(row: Summary, metric: str) -> _Entry | None:
         records.selected == records.total
         and not records.missing
         and not records.info.get("off_protocol")
+        and records.info.get("retriever") != "oracle"
     )
     # A mean over several samples is no count of questions.
     counts = (round(right),) if whole and records.repeats == 1 else ()

@@ -59,7 +59,7 @@ def reading(rows: Sequence[Summary], main: str, name: Mapping[int, str]) -> list
             [
                 name[id(row)],
                 escape(policy_name(records)),
-                escape(str(records.info.get("retriever", ""))),
+                escape(records.retriever),
                 cell(row.estimates.get(GOLD), interval=False),
                 *[f"{cell(e)} (n = {e.n})" if e else "-" for e in (with_gold, without)],
                 *[cell(_end(rows, row, end, main)) for end in ENDS],

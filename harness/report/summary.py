@@ -114,6 +114,8 @@ def _flags(records: RecordSet, unscored: Mapping[str, int]) -> tuple[str, ...]:
         sampling = json.loads(records.fingerprints.get("sampling") or "{}")
         named = [f"{name}={sampling[name]}" if name in sampling else name for name in off]
         flags.append(f"off protocol: {', '.join(named)}")
+    if records.info.get("retriever") == "oracle":
+        flags.append("given the gold pages")
     flags += records.info.get("flags", ())
     if unscored:
         flags.append(f"unscored: up to {max(unscored.values())} docs")

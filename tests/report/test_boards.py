@@ -57,11 +57,21 @@ def test_a_published_row_is_set_against_the_best_measured_one():
     assert "°" not in row(shown(records(225)), "Qwen3-8B-SFT-RL / LoRA on 100, GRPO on 390")
 
 
-@pytest.mark.parametrize("change", [{"off_protocol": ["temperature"]}])
-def test_a_row_off_protocol_is_never_the_best(change):
+@pytest.mark.parametrize("change", [{"off_protocol": ["temperature"]}, {"retriever": "oracle"}])
+def test_a_row_off_protocol_or_with_gold_pages_is_flagged_and_never_the_best(change):
     text = shown(records(225, **change))
     assert "°" not in row(text, "Qwen3-8B-SFT-RL / LoRA on 100, GRPO on 390")
     assert "°" in row(text, "Qwen3-8B-Zero / GRPO on 490")  # near the best published row
+    assert row(text, "mine").rstrip(" |").endswith(("off protocol: temperature", "gold pages"))
+
+
+def test_runs_of_one_retriever_with_other_options_are_told_apart():
+    given = ({"encoder": "e5"}, {"encoder": "folder:/models/bge"}, {})
+    sets = [records(9, retriever="dense", retriever_options=options) for options in given]
+    text = shown(*sets)
+    for name in ("dense (encoder=e5)", "dense (encoder=bge)", "dense"):
+        assert f"| {name} " in text
+        assert f"| {name} " in index({"railway_rag": sets})
 
 
 def test_every_published_table_is_on_a_board_with_and_without_runs(tmp_path):

@@ -1,5 +1,6 @@
 """Figures: what they show, that every character has a glyph, and that bytes repeat."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,17 @@ def test_the_same_figures_give_the_same_bytes(tmp_path):
     assert first == again
     assert set(first) == {"railway_rag.svg", "railway_rag.png"}
     assert b"<text" not in first["railway_rag.svg"]  # outlines: no viewer needs the font
+
+
+def test_the_hatch_of_published_bars_is_seen_in_the_svg_too(tmp_path):
+    draw(FIGURE, bars(FIGURE, (), TABLES), tmp_path / "x.svg")
+    svg = (tmp_path / "x.svg").read_text()
+    patterns = re.findall(r"<pattern.*?</pattern>", svg, re.DOTALL)
+    assert len(patterns) == 2
+    for pattern in patterns:
+        ground, lines = re.findall(r"fill[=:] ?\"?(#\w+)", pattern)
+        assert ground != lines
+    assert "fill-opacity" not in "".join(re.findall(r"fill: url.*", svg))
 
 
 def test_a_board_shows_its_figure_until_the_records_change(tmp_path):

@@ -111,9 +111,37 @@ def test_unscored_outputs_are_bounded_by_all_wrong_and_all_right():
     assert ".450 to .550" in "\n".join(section([found], {id(row.records): "A"}))
 
 
-def test_a_judge_that_gave_no_verdict_at_all_is_shown():
-    found = audit([records("A", lambda i: None, even)])
-    assert found == [], "no question was answered by both"
+def test_a_judge_of_which_no_reply_could_be_read_is_shown_and_flagged():
+    row = records("A", lambda i: None, even)
+    (found,) = audit([row])
+    assert (found.rows[0].found, found.rows[0].unscored) == (None, 160)
+    assert "no" in found.flags(row)[0]
+    assert "none of its replies could be read" in text(row)
+    assert ".000 to 1.000" in text(row)
+
+
+def test_a_judge_that_follows_the_reference_by_chance_is_flagged_on_every_row():
+    noise = [records(name, lambda i: i % 3 == 0, even) for name in "AB"]
+    (found,) = audit(noise)
+    assert all("not shown to tell right from wrong" in found.flags(s)[0] for s in noise)
+    assert text(*noise).count("on any row") == 1
+    always = records("A", lambda i: True, even)
+    assert "kappa 0.00" in audit([always])[0].doubt
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_judge_that_contradicts_a_reference_of_one_opinion_is_flagged(right):
+    assert audit([records("A", lambda i: not right, lambda i: right)])[0].doubt == (
+        "contradicts deterministic on 160 of 160"
+    )
+    assert audit([records("A", lambda i: right, lambda i: right)])[0].doubt == ""
+    seldom = records("A", lambda i: right != (i % 5 == 0), lambda i: right)
+    assert audit([seldom])[0].doubt == "", "a stricter or milder judge may be the better one"
+
+
+def test_few_outputs_are_no_ground_to_doubt_a_judge():
+    """Below 8 clusters there is no interval, and nothing is concluded."""
+    assert audit([records("A", lambda i: True, even, n=6)])[0].doubt == ""
 
 
 def test_a_frozen_baseline_keeps_the_audit_and_not_what_the_judge_said(tmp_path):
