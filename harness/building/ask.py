@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from harness.building.checks import SHORTEST_QUESTION
+from harness.building.checks import REFERENCES, SHORTEST_QUESTION
 from harness.engines.endpoint import Served, path_prefix
 from harness.errors import EngineError
 from harness.http import HttpClient, HttpError
@@ -39,6 +39,10 @@ _REFUSED = frozenset({400, 404, 415, 422, 501})
 _TOKENS_A_QUESTION = 120
 _CLAUSE = re.compile(r"[，。；：！？\n]|[,.;:!?]\s")
 _SPAN_UNITS = (4, 40)
+_HEADING = re.compile(r"#|第[零〇一二三四五六七八九十百\d]+[编章节]\s")
+_NUMBER = re.compile(
+    r"(?:第[零〇一二三四五六七八九十百千\d]+条|[（(][一二三四五六七八九十\d]+[）)]|\d+[.、)])\s*"
+)
 _HOLE = re.compile(r"\{(n|page|answer)\}")
 _HAN = re.compile(f"[{CJK}]")
 
@@ -175,10 +179,16 @@ SPAN_SCHEMA: Mapping[str, Any] = {
 
 
 def spans(page: str, n: int) -> list[str]:
-    """At most n clauses of a page to ask for, spread over it, each once."""
+    """At most n clauses of a page to ask for, spread over it, each once.
+
+    Headings and references ("in one of the following cases") are no answers, and numbers of
+    articles and items no part of one.
+    """
     shortest, longest = _SPAN_UNITS
-    clauses = dict.fromkeys(c.strip() for c in _CLAUSE.split(page))
-    fit = [c for c in clauses if shortest <= len(units(c)) <= longest]
+    lines = [line for line in page.splitlines() if not _HEADING.match(line.strip())]
+    parts = [c.strip() for line in lines for c in _CLAUSE.split(line)]
+    clauses = dict.fromkeys(_NUMBER.sub("", c, count=1) if _NUMBER.match(c) else c for c in parts)
+    fit = [c for c in clauses if shortest <= len(units(c)) <= longest and not REFERENCES.search(c)]
     if len(fit) <= n:
         return fit
     return [fit[i * len(fit) // n] for i in range(n)]

@@ -3,8 +3,9 @@
 A candidate is kept where all of these hold (reasons in the order of the checks):
 
     malformed             question and answer are texts that are not empty
-    not_a_question        it ends with a question mark and is at least 6 units long
-                          (characters of Chinese, words of English: `scoring.text.units`)
+    not_a_question        it ends with a question mark, is at least 6 units long (characters of
+                          Chinese, words of English: `scoring.text.units`), and asks: in Chinese
+                          and English it has an interrogative (`asks`)
     answer_not_on_page    the answer stands on its page, white space and its final punctuation
                           removed
     answer_too_long       it is no more than `LONGEST_ANSWER` units long
@@ -18,7 +19,9 @@ A candidate is kept where all of these hold (reasons in the order of the checks)
 Whether a page is really enough to answer is for people or a stronger model to say: these are
 heuristics, and the word list errs on the side of rejecting. The near-duplicate rule also rejects
 pairs that differ in one decisive word; on the published railway questions it finds exactly the
-two exact and two near pairs that training and test set share.
+two exact and two near pairs that training and test set share. `asks` finds an interrogative in all
+712 published railway questions, 3,216 of the 3,218 of CMRC 2018 dev and 9,993 of 10,018 English
+multi-hop questions; weak models like to put a question mark behind a clause of the page.
 """
 
 from __future__ import annotations
@@ -32,14 +35,14 @@ from itertools import pairwise
 from typing import Any
 
 from harness.schema import Passage
-from harness.scoring.text import FINAL_PUNCTUATION, normalise, squeeze, units
+from harness.scoring.text import CJK, FINAL_PUNCTUATION, normalise, squeeze, units
 
 NEAR = 0.85
 LONGEST_ANSWER = 120
 SHORTEST_QUESTION = 6
 
 REFERENCES = re.compile(
-    r"[本此该][页条章节款]|[上下][一]?页|第\s*\d+\s*页|[上下前后]文|上述|前述|如[上下](?!班|车)|"
+    r"[本此该前][页条章节款]|[上下][一]?页|第\s*\d+\s*页|[上下前后]文|上述|前述|如[上下](?!班|车)|"
     r"下列|以[上下](?:内容|情况|哪|各?项|条款|规定|表|图|选项|步骤|信息)|"
     r"[上下附该本此](?:表|图)|附[件录]|文中|[原本此该]文|材料中|这[段页]|(?:所给|给定|提供)的?(?:材料|内容)|"
     r"\b(?:this|previous|preceding|next|following|given) (?:page|passage|text|section|table|figure|"
@@ -48,6 +51,21 @@ REFERENCES = re.compile(
     r"\b(?:on|see) page \d+",
     re.IGNORECASE,
 )
+
+_ASKS_ZH = re.compile(
+    r"谁|[什甚]么|哪|何|几|多[少久长大高远宽深重快详]|啥|吗|呢|怎|[是能可应会有须]否|还是|是不是|有没有|能不能|"
+    r"[是么][？?]$|简述"
+)
+_AUXILIARY = (
+    "is|are|was|were|am|be|do|does|did|can|could|must|may|might|should|shall|will|would|has|have|"
+    "had|need"
+)
+_ASKS_EN = re.compile(
+    r"\b(?:who|whom|whose|what|when|where|which|why|how)\b|"
+    rf"(?:^|[,;:]|\b(?:and|or|but)\b)\s*(?:{_AUXILIARY})\b",
+    re.IGNORECASE,
+)
+_HAN, _OTHER = re.compile(f"[{CJK}]"), re.compile(r"[\u0370-\u1fff\u3040-\u30ff\uac00-\ud7af]")
 
 Grams = Counter[tuple[str, str]]
 
@@ -132,7 +150,7 @@ def fault(question: str, answer: str, page: str) -> str:
     """Why a candidate is wrong by itself, "" where it is not; `page` has no white space."""
     if not question or not answer:
         return "malformed"
-    if question[-1] not in "？?" or len(units(question)) < SHORTEST_QUESTION:
+    if question[-1] not in "？?" or len(units(question)) < SHORTEST_QUESTION or not asks(question):
         return "not_a_question"
     if squeeze(answer) not in page:
         return "answer_not_on_page"
@@ -143,6 +161,13 @@ def fault(question: str, answer: str, page: str) -> str:
     if REFERENCES.search(question):
         return "refers_to_page"
     return ""
+
+
+def asks(question: str) -> bool:
+    """Whether a Chinese or English question has an interrogative; True of other languages."""
+    if _OTHER.search(question):
+        return True
+    return bool(_ASKS_EN.search(question) or (_HAN.search(question) and _ASKS_ZH.search(question)))
 
 
 class Seen:

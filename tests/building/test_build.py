@@ -239,3 +239,13 @@ def test_spans_are_clauses_of_the_page_each_once():
     page = "列车长应立即通知司机，列车长应立即通知司机。好，乘务人员组织疏散旅客；关闭车门并锁闭"
     assert spans(page, 15) == ["列车长应立即通知司机", "乘务人员组织疏散旅客", "关闭车门并锁闭"]
     assert len(spans(page, 2)) == 2
+
+
+def test_headings_numbers_and_references_are_no_part_of_a_span():
+    page = (
+        "## 第二章 事故等级\n第三章 应急 救援\n第七条 列车长应当立即报告，有下列情形之一的；\n"
+        "(二)客运列车脱轨2辆以上\n除前款规定外\n第八条 任何单位不得干扰事故应急救援"
+    )
+    assert spans(page, 15) == [
+        "列车长应当立即报告", "客运列车脱轨2辆以上", "任何单位不得干扰事故应急救援"
+    ]  # fmt: skip
