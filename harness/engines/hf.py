@@ -11,6 +11,7 @@ import hashlib
 import queue
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -277,7 +278,9 @@ def _load(
     if adapter:
         from peft import PeftModel
 
-        merged: Any = PeftModel.from_pretrained(network, str(adapter))
+        with warnings.catch_warnings():  # peft and transformers about each other's names
+            warnings.simplefilter("ignore", FutureWarning)
+            merged: Any = PeftModel.from_pretrained(network, str(adapter))
         network = merged.merge_and_unload().to(target)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, **options)
     return network.to(device).eval(), tokenizer
