@@ -35,6 +35,7 @@ from harness.verdicts import finish, print_results
 if TYPE_CHECKING:
     from harness.evaluate import Prepared
     from harness.settings import Settings
+    from harness.stats.gate import GateRule
 
 DEMO_MODELS = ("extractive", "SmolLM2-135M-SFT")
 DEMO_LIMIT = 32
@@ -241,19 +242,27 @@ def _agreements(
 
 
 def lineage(gates: Gates) -> Any:
-    """How a board compares a row with its parent: on the main metric, weights free to differ."""
+    """How a board compares a run with its parent: on main metrics, weights free to differ."""
 
-    def delta(row: RecordSet, parent: RecordSet) -> Comparison | None:
-        if parent.missing or row.missing:
-            return None
-        main = str(row.info.get("metric", ""))
-        rule = replace(gates.fallback, metric=main, blocking=False)
-        only = Gates(gates.profile, ((row.task, rule),), rule, "parent")
-        vary = ("weights", "engine", "policy")
-        (line,) = compare({row.task: row}, {row.task: parent}, only, vary).lines
-        return line.comparison if line.comparison.delta is not None else None
+    def compared(
+        rows: Mapping[str, RecordSet], parents: Mapping[str, RecordSet]
+    ) -> dict[str, Comparison]:
+        whole = {t: r for t, r in rows.items() if not (r.missing or parents[t].missing)}
+        rules = tuple((task, _main_rule(row, gates)) for task, row in whole.items())
+        only = Gates(gates.profile, rules, gates.fallback, "parent")
+        lines = compare(whole, parents, only, ("weights", "engine", "policy")).lines
+        found = [line.comparison for line in lines]
+        return {c.task: c for c in found if c.delta is not None}
 
-    return delta
+    return compared
+
+
+def _main_rule(row: RecordSet, gates: Gates) -> GateRule:
+    """The gate of a task's main metric, counted into the family whether it blocks or not."""
+    main = str(row.info.get("metric", ""))
+    rules = gates.of(row.task, str(row.info.get("board", row.task)), main)
+    found = next((rule for rule in rules if rule.metric == main), gates.fallback)
+    return replace(found, metric=main, blocking=True)
 
 
 # --- the run store --------------------------------------------------------------------------

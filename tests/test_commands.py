@@ -8,6 +8,10 @@ import sqlite3
 import pytest
 
 from harness import cli, paths
+from harness.commands import lineage
+from harness.compare import compare
+from harness.gates import load_gates
+from harness.runs import load_baseline
 from harness.store import FILE
 
 
@@ -274,3 +278,19 @@ def test_two_engines_are_compared_output_by_output(bench, tmp_path, capsys):
     assert all(x.isprintable() and "\\x1b[1mno\\n" in x for x in shown)
     outputs = json.loads((tmp_path / "gate.json").read_text("utf-8"))["outputs"]
     assert {(o["same"], o["total"], o["first"]["position"]) for o in outputs} == {(99, 100, 0)}
+
+
+def test_a_board_gives_a_run_the_verdicts_of_its_gate():
+    gates = load_gates(paths.BASELINES, "pr")
+    sides = ("SmolLM2-135M-SFT-RL", "SmolLM2-135M-SFT")
+    ours, parent = (load_baseline(name, paths.RUNS, paths.BASELINES) for name in sides)
+    gated = compare(ours, parent, gates)
+    wanted = {
+        c.task: (c.verdict, c.p_adjusted, c.interval)
+        for line in gated.lines
+        if (c := line.comparison).metric == "joint_accuracy"
+    }
+    found = lineage(gates)(ours, parent)
+    assert {t: (c.verdict, c.p_adjusted, c.interval) for t, c in found.items()} == wanted
+    alone = lineage(gates)({t: ours[t] for t in ["railway_demo_top5"]}, parent)
+    assert alone["railway_demo_top5"].p_adjusted < wanted["railway_demo_top5"][1]

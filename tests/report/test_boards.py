@@ -41,7 +41,7 @@ def row(text: str, name: str) -> str:
 
 
 def shown(*sets: RecordSet) -> str:
-    return board("railway_rag", sets, lambda *_: None, TABLES)
+    return board("railway_rag", sets, lambda *_: {}, TABLES)
 
 
 def test_a_measured_row_that_cannot_be_told_from_the_best_published_one_is_marked():
@@ -76,7 +76,7 @@ def test_runs_of_one_retriever_with_other_options_are_told_apart():
 
 def test_every_published_table_is_on_a_board_with_and_without_runs(tmp_path):
     for folder, sets in ((tmp_path / "a", []), (tmp_path / "b", [records(9)])):
-        write_boards(folder, sets, lambda *_: None, TABLES)
+        write_boards(folder, sets, lambda *_: {}, TABLES)
         for table in TABLES:
             text = (folder / f"{table.board}.md").read_text(encoding="utf-8")
             assert f"### {table.title}" in text
@@ -127,7 +127,7 @@ def on_task(task: str, metric: str, board_name: str, rights, repeats: int = 1) -
 def test_a_board_of_published_tables_shows_what_other_boards_measured_on_their_tasks(tmp_path):
     gsm8k = on_task("gsm8k", "accuracy", "gsm8k", [1] * 30)
     aime = on_task("aime24", "accuracy", "aime", [8] * 30, repeats=16)
-    write_boards(tmp_path, [gsm8k, aime, records(5)], lambda *_: None, TABLES)
+    write_boards(tmp_path, [gsm8k, aime, records(5)], lambda *_: {}, TABLES)
     text = (tmp_path / "korean.md").read_text(encoding="utf-8")
     assert "In full on [aime](aime.md), [gsm8k](gsm8k.md)." in text
     (line,) = [x for x in text.splitlines() if x.startswith("| mine ")]
@@ -137,7 +137,7 @@ def test_a_board_of_published_tables_shows_what_other_boards_measured_on_their_t
 
 def test_several_samples_get_a_table_with_both_intervals_and_counts():
     several = on_task("aime25", "accuracy", "aime", [16] * 10 + [8] * 10 + [0] * 10, repeats=16)
-    text = board("aime", [several], lambda *_: None, TABLES)
+    text = board("aime", [several], lambda *_: {}, TABLES)
     assert "Several samples a question:" in text
     (line,) = [x for x in text.splitlines() if x.startswith("| mine ") and "/30" in x]
     cells = [c.strip() for c in line.split("|")]
@@ -150,7 +150,7 @@ def test_several_samples_get_a_table_with_both_intervals_and_counts():
 
 def test_single_samples_beside_a_mean_of_sixteen_are_marked_and_never_tested():
     several = on_task("aime24", "accuracy", "aime", [16] * 23 + [0] * 7, repeats=16)
-    text = board("aime", [several], lambda *_: None, TABLES)
+    text = board("aime", [several], lambda *_: {}, TABLES)
     measured = text.partition("## Published tables")[0]
     row = next(x for x in measured.splitlines() if x.startswith("| Qwen3 14B "))
     assert ".7666§" in row
@@ -161,7 +161,7 @@ def test_single_samples_beside_a_mean_of_sixteen_are_marked_and_never_tested():
 
 def test_one_sample_a_question_needs_no_such_table():
     assert "Several samples" not in board(
-        "aime", [on_task("aime24", "accuracy", "aime", [1] * 30)], lambda *_: None, TABLES
+        "aime", [on_task("aime24", "accuracy", "aime", [1] * 30)], lambda *_: {}, TABLES
     )
 
 
@@ -169,7 +169,7 @@ def test_an_unscored_sample_leaves_pass_at_k_out_and_says_so():
     whole = on_task("aime24", "accuracy", "aime", [2] * 30, repeats=2)
     first = whole.docs[0]
     broken = replace(first, samples=(first.samples[0], replace(first.samples[1], metrics=None)))
-    text = board("aime", [replace(whole, docs=(broken, *whole.docs[1:]))], lambda *_: None, ())
+    text = board("aime", [replace(whole, docs=(broken, *whole.docs[1:]))], lambda *_: {}, ())
     assert "maj@n" not in text
     assert "- mine: a sample is unscored or no 0/1, so there is no pass@k." in text
 

@@ -48,7 +48,7 @@ def test_the_two_parts_add_up_to_the_whole(docs):
 
 
 def shown(*sets):
-    text = board("b", sets, lambda *_: None)
+    text = board("b", sets, lambda *_: {})
     if "Retrieval and reading apart" not in text:
         return None
     lines = text.partition("Retrieval and reading apart")[2].splitlines()

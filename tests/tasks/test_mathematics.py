@@ -104,7 +104,7 @@ def test_a_board_shows_pass_at_k_majority_and_both_parts_of_the_error(data_root,
 
     records, _, _ = play(tmp_path, "aime25", data_root, reply)
     tables = tuple(load_all(paths.BASELINES / "published").values())
-    text = board("aime", [records], lambda *_: None, tables)
+    text = board("aime", [records], lambda *_: {}, tables)
     head = next(x for x in text.splitlines() if x.startswith("| model") and "maj@n" in x)
     assert "decoding only" in head
     assert all(f"pass@{k}" in head for k in (2, 4, 8, 16))
