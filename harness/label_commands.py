@@ -1,4 +1,4 @@
-"""What the verb `label` does: draw, ask, correct."""
+"""What the verb `label` does: draw, ask, correct, compare the judge with the labels."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from harness.errors import UsageError
 from harness.labelling import Labels, ask, draw, path_of, report
 from harness.records import RecordSet, from_store
 from harness.report.cells import escape, table
+from harness.report.judges import remark
 from harness.runs import find_run
 from harness.schema import Doc
 from harness.stats.ppi import Corrected
@@ -69,6 +70,11 @@ def _print(labels: Labels, sets: list[RecordSet]) -> None:
         print(table(rows, head))
     for runs, why in found.refused.items():
         print(f"not corrected: {' - '.join(names[i] for i in runs)}: {why}")
+    flagged = [d for d in found.differences if d.flagged]
+    for d in flagged:
+        print(f"the judge alone is not to be trusted, {names[int(d.model)]}: {remark(d)}")
+    if found.differences and not flagged:
+        print("the judge is not seen to err otherwise on one run than on the others")
 
 
 def _row(name: str, c: Corrected) -> list[str]:

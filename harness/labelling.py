@@ -4,8 +4,9 @@
 
 Docs are drawn, not outputs: of each drawn doc the outputs of all runs are labelled, so that a
 delta is corrected on the same docs. Strata are what the judge said (right in both runs, in one,
-...), each with docs in proportion and at least two, so rare disagreements are in it with a
-probability that is known. Outputs come in random order without the model's name; equal outputs of
+...), each with at least two docs, so rare disagreements are in it with a probability that is
+known. Docs that the judge called right in any run are twice as likely as the others: that is
+where leniency is seen. Outputs come in random order without the model's name; equal outputs of
 a doc are asked once. What the usability rule makes wrong is not asked at all.
 """
 
@@ -23,6 +24,7 @@ from harness.differences import printable
 from harness.errors import DataError, StoreError, UsageError
 from harness.records import RecordSet, Sample
 from harness.schema import Doc
+from harness.stats.agreement import Difference, Judged, differential
 from harness.stats.ppi import Corrected, Labelled, TooFewLabels, corrected, corrected_delta
 from harness.store import now
 
@@ -110,14 +112,34 @@ def draw(sets: Sequence[RecordSet], metric: str, n: int, seed: int) -> Design:
         strata.setdefault("".join(codes if len(codes) <= 3 else sorted(codes)), []).append(key)
     if not population or set(strata) <= {"?" * len(sets)}:
         raise UsageError(f"metric={metric}: the runs share no docs that have it")
+    sizes = allocate({stratum: len(keys) for stratum, keys in strata.items()}, n)
     rng = random.Random(seed)
     items: list[Item] = []
     for stratum, keys in sorted(strata.items()):
-        size = min(len(keys), max(LEAST, round(n * len(keys) / len(population))))
-        items += [Item(*key, stratum, size / len(keys)) for key in rng.sample(keys, size)]
+        drawn = rng.sample(keys, sizes[stratum])
+        items += [Item(*key, stratum, len(drawn) / len(keys)) for key in drawn]
     rng.shuffle(items)
     task, runs = sets[0].task, tuple(s.source for s in sets)
     return Design(task, metric, runs, seed, len(population), tuple(items))
+
+
+def allocate(strata: Mapping[str, int], n: int) -> dict[str, int]:
+    """Docs to draw of each stratum.
+
+    In proportion to its docs, counted twice where the judge called any run right.
+
+    Args:
+        strata: Docs of each; its name has a character for each run, "1" where it is right.
+        n: Docs altogether; a few more where strata are small.
+    """
+    likely = {s: docs * (2 if "1" in s else 1) for s, docs in strata.items()}
+    sizes: dict[str, int] = {}
+    # A stratum that is taken whole leaves its share to the others, so the most likely come first.
+    for s in sorted(strata, key=lambda s: (-likely[s] / strata[s], s)):
+        left = n - sum(sizes.values())
+        rest = sum(docs for other, docs in likely.items() if other not in sizes)
+        sizes[s] = min(strata[s], max(LEAST, round(left * likely[s] / rest)))
+    return sizes
 
 
 def questions(design: Design, sets: Sequence[RecordSet]) -> list[Question]:
@@ -288,11 +310,13 @@ class Report:
 
     Attributes:
         refused: Why a figure is not given, by its runs.
+        differences: The judge against the labels, between runs: `model` is a run's place.
     """
 
     means: Mapping[int, Corrected]
     deltas: Mapping[tuple[int, int], Corrected]
     refused: Mapping[tuple[int, ...], str]
+    differences: tuple[Difference, ...]
 
 
 def report(labels: Labels, sets: Sequence[RecordSet]) -> Report:
@@ -338,7 +362,23 @@ def report(labels: Labels, sets: Sequence[RecordSet]) -> Report:
                 deltas[i, j] = corrected_delta(docs, made[j])
             except TooFewLabels as error:
                 refused[i, j] = str(error)
-    return Report(means, deltas, refused)
+    return Report(means, deltas, refused, differential(_judged(labels, population, clusters)))
+
+
+def _judged(
+    labels: Labels, population: Mapping[Key, tuple[Sample, ...]], clusters: Mapping[str, str]
+) -> dict[str, Judged]:
+    """The judge beside the labels, on each run's drawn outputs that it gave a verdict on."""
+    design, found = labels.design, {}
+    for run in range(len(design.runs)):
+        rows = [
+            (said == 1, labels.given.get((i, run), 0.0) == 1, clusters[x.doc_id], 1 / x.probability)
+            for i, x in enumerate(design.items)
+            if (said := word(population[x.doc_id, x.repeat][run], design.metric)) is not None
+        ]
+        if rows:
+            found[str(run)] = Judged(*(list(column) for column in zip(*rows, strict=True)))
+    return found
 
 
 def path_of(out: Path, name: str, given: Any) -> Path:

@@ -13,7 +13,7 @@ import pytest
 
 from harness import cli
 from harness.errors import DataError, UsageError
-from harness.labelling import Labels, ask, draw, questions, report, samples, shown
+from harness.labelling import Labels, allocate, ask, draw, questions, report, samples, shown
 from harness.records import DocSamples, RecordSet, Sample
 from harness.schema import Doc
 from tests.test_commands import Bench
@@ -70,6 +70,14 @@ def test_every_drawn_doc_has_the_probability_with_which_its_stratum_was_drawn():
         assert item.probability == pytest.approx(sizes[item.stratum] / whole[item.stratum])
     assert abs(len(design.items) - 150) <= 3
     assert sum(1 / item.probability for item in design.items) == pytest.approx(N)
+
+
+def test_docs_that_the_judge_called_right_are_twice_as_likely_and_none_is_drawn_twice():
+    assert allocate({"11": 300, "10": 60, "01": 40, "00": 400}, 150) == {
+        "11": 75, "10": 15, "01": 10, "00": 50,
+    }  # fmt: skip
+    assert allocate({"1": 60, "0": 100}, 150) == {"1": 60, "0": 90}
+    assert allocate({"1": 60, "0": 100}, 10**6) == {"1": 60, "0": 100}
 
 
 def test_a_rare_stratum_is_in_the_sample_and_a_small_population_is_taken_whole():
@@ -193,6 +201,31 @@ def test_a_lenient_judge_is_put_right_for_the_accuracy_and_for_the_delta(tmp_pat
     assert not found.refused
 
 
+def test_a_judge_that_favours_a_run_is_flagged_by_the_labels_and_a_fair_one_is_not(tmp_path):
+    labels = made(tmp_path)
+    oracle(labels, (A, B))
+    flagged = [d for d in report(labels, (A, B)).differences if d.flagged]
+    assert {(d.rate, d.model, d.lenient) for d in flagged} == {
+        ("specificity", "0", True), ("specificity", "1", False),
+    }  # fmt: skip
+    lenient = sum(word and not true for word, true in zip(LENIENT, TRUTH, strict=True))
+    assert flagged[0].value == pytest.approx(1 - lenient / TRUTH.count(False), abs=0.04)
+    also = records("C", TRUTH.__getitem__, LENIENT.__getitem__)
+    (tmp_path / "fair").mkdir()
+    labels = made(tmp_path / "fair", (A, also))
+    oracle(labels, (A, also))
+    assert not any(d.flagged for d in report(labels, (A, also)).differences)
+
+
+def test_outputs_without_a_verdict_say_nothing_about_the_judge(tmp_path):
+    unscored = records("C", TRUTH.__getitem__, lambda i: None if i % 3 == 0 else TRUTH[i])
+    labels = made(tmp_path, (unscored, B))
+    oracle(labels, (unscored, B))
+    found = report(labels, (unscored, B)).differences
+    assert found
+    assert all(d.value == d.others == 1 for d in found)
+
+
 def test_figures_are_refused_before_all_is_labelled_or_with_too_few_labels(tmp_path):
     labels = made(tmp_path, (B,), n=60)
     with pytest.raises(UsageError, match="still to be labelled"):
@@ -244,6 +277,7 @@ def test_label_reads_plain_lines_resumes_and_reports(bench, capsys, monkeypatch)
     shown = capsys.readouterr().out
     assert "[3 of" in shown
     assert "prediction-powered inference" in shown
+    assert "the judge" in shown.splitlines()[-1]
     assert bench(*command, "report=true") == 0
     assert "extractive-lossy" in capsys.readouterr().out
     (path,) = (bench.out / "labels").glob("*.jsonl")

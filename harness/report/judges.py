@@ -93,12 +93,15 @@ class Audit:
 
     def unequal(self, place: int) -> list[str]:
         """How the judge errs otherwise on a row, by its place, than on the others."""
-        return [
-            f"{'lenient' if d.lenient else 'harsh'}, {d.rate} {number(d.value)} against "
-            f"{number(d.others)} (p {d.p_adjusted:.2g})"
-            for d in self.differences
-            if d.flagged and d.model == str(place)
-        ]
+        return [remark(d) for d in self.differences if d.flagged and d.model == str(place)]
+
+
+def remark(found: Difference) -> str:
+    """In which way a judge errs otherwise on a model."""
+    return (
+        f"{'lenient' if found.lenient else 'harsh'}, {found.rate} {number(found.value)} against "
+        f"{number(found.others)} (p {found.p_adjusted:.2g})"
+    )
 
 
 def short(judge: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import comb
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.sim_judges import flag_rate
+from benchmarks.sim_judges import World, audited, flag_rate, flagged
 from harness.stats.agreement import Judged, agreement, differential
 
 
@@ -90,10 +93,143 @@ def test_judges_that_err_alike_are_not_flagged_and_one_model_is_never() -> None:
     )
 
 
-def test_10_points_of_leniency_are_flagged_at_150_labels_and_a_fair_judge_is_not() -> None:
-    world = (150, 1, (0.5, 0.5), 0.03)
-    assert flag_rate(60, *world, 0.1) >= 0.9
-    assert flag_rate(60, *world, 0.0) <= 0.1
+@pytest.mark.parametrize(
+    ("world", "least"),
+    [
+        (World(error=0.05), 0.88),
+        (World(error=0.03, cluster=10), 0.88),
+        (World(error=0.05, accuracies=(0.5,) * 4), 0.92),
+        (World(error=0.08, docs=1000), 0.88),
+    ],
+    ids=str,
+)
+def test_10_points_of_leniency_are_flagged_at_150_labels_and_a_fair_judge_is_not(
+    world: World, least: float
+) -> None:
+    assert flag_rate(150, world, 0.1) >= least
+    assert flag_rate(150, world, 0.0) <= 0.08
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(accuracies=(0.9, 0.3)),
+        World(accuracies=(0.3, 0.5, 0.6, 0.8)),
+        World(accuracies=(0.6, 0.4), errors="doc"),
+        World(accuracies=(0.5,) * 4, cluster=10, errors="page"),
+    ],
+    ids=str,
+)
+def test_a_fair_judge_is_not_flagged_for_other_accuracies_or_errors_in_clumps(world: World) -> None:
+    assert flag_rate(200, world, 0.0) <= 0.08
+
+
+@pytest.mark.parametrize("world", [World(), World(docs=225, cluster=15, accuracies=(0.5,) * 4)])
+def test_the_simulated_audit_is_the_one_that_boards_have(world: World) -> None:
+    said, truth, probability = audited(np.random.default_rng(1), 40, world, 0.05)
+    ours: list[bool] = []
+    for words, true, chance in zip(said, truth, probability, strict=True):
+        known = np.flatnonzero(chance)
+        models = {
+            str(m): Judged(
+                words[m, known].tolist(), true[m, known].tolist(),
+                (known // world.cluster).tolist(), (1 / chance[known]).tolist(),
+            )
+            for m in range(len(true))
+        }  # fmt: skip
+        ours.append(any(d.flagged for d in differential(models)))
+    assert ours == flagged(said, truth, probability, world.cluster).tolist()
+    assert 0 < sum(ours) < len(ours)
+
+
+def apart(errors: tuple[int, int], outputs: tuple[int, int]) -> dict[str, Judged]:
+    """Two models whose wrong outputs are of different docs; on some the judge errs."""
+    docs = iter(range(1000))
+    return {
+        name: Judged([i < k for i in range(n)], [False] * n, [next(docs) for _ in range(n)])
+        for name, k, n in zip("AB", errors, outputs, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("errors", "outputs"), [((3, 14), (80, 80)), ((2, 9), (40, 60)), ((12, 6), (50, 90))]
+)
+def test_on_unpaired_docs_it_is_the_mid_p_of_fisher(
+    errors: tuple[int, int], outputs: tuple[int, int]
+) -> None:
+    total, (n, m) = sum(errors), outputs
+    chance = [comb(n, x) * comb(m, total - x) / comb(n + m, total) for x in range(total + 1)]
+    here = errors[0]
+    tail = min(sum(chance[:here]), sum(chance[here + 1 :])) + chance[here] / 2
+    found = differential(apart(errors, outputs))
+    assert [d.rate for d in found] == ["specificity"] * 2
+    assert found[0].p_value == pytest.approx(2 * tail, rel=0.35)
+    assert found[0].p_adjusted == found[0].p_value, "the judge has no errors of the other kind"
+
+
+def test_a_judge_that_accepts_all_of_one_model_and_nothing_of_the_other_is_flagged() -> None:
+    found = {"A": judged(0, 20, 0, 0), "B": judged(0, 0, 0, 20)}
+    assert [d.flagged for d in differential(found)] == [True, True]
+    assert not any(d.flagged for d in differential({"A": found["A"], "B": found["A"]}))
+
+
+def test_errors_on_the_same_docs_cancel_and_errors_on_one_page_count_as_few() -> None:
+    def found(ours: range, theirs: range, page: int = 1) -> bool:
+        """Of 100 wrong outputs of each model the judge calls these right."""
+        models = {
+            name: Judged([i in docs for i in range(100)], [False] * 100, pages)
+            for name, docs in (("A", ours), ("B", theirs))
+            for pages in ([i // page for i in range(100)],)
+        }
+        return any(d.flagged for d in differential(models))
+
+    assert found(range(10), range(20))
+    assert not found(range(10), range(50, 70))
+    few, spread, three_pages = range(0, 100, 20), range(1, 100, 4), range(70, 95)
+    assert found(few, spread, page=10)
+    assert not found(few, three_pages, page=10)
+    assert found(few, three_pages), "as many errors on docs of their own"
+
+
+def test_weights_undo_what_was_drawn_more_often_and_their_scale_is_nothing() -> None:
+    fair, favoured = judged(48, 5, 2, 45), judged(48, 15, 2, 35)
+    plain = differential({"A": fair, "B": favoured})
+    equal = [replace(m, weights=[7.0] * m_n) for m, m_n in ((fair, 100), (favoured, 100))]
+    for one, two in zip(plain, differential(dict(zip("AB", equal, strict=True))), strict=True):
+        assert (one.rate, one.model) == (two.rate, two.model)
+        assert two.p_adjusted == pytest.approx(one.p_adjusted)
+    # Of what the judge calls right, three times as many were drawn.
+    thrice = judged(48 * 3, 15 * 3, 2, 35)
+    weights = [1 / 3] * (48 * 3 + 15 * 3) + [1.0] * 37
+    (found,) = (
+        d
+        for d in differential({"A": fair, "B": replace(thrice, weights=weights)})
+        if (d.rate, d.model) == ("specificity", "B")
+    )
+    assert found.value == pytest.approx(0.7)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 12)), max_size=40),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_every_p_value_is_one_and_the_order_of_models_is_nothing(
+    rows: list[list[tuple[bool, bool, int]]],
+) -> None:
+    models = {
+        name: Judged(*([row[i] for row in rows[place]] for i in range(3)))  # type: ignore[arg-type]
+        for place, name in enumerate("ABCD"[: len(rows)])
+    }
+    found = differential(models)
+    assert all(0 <= d.p_value <= d.p_adjusted <= 1 for d in found)
+    assert all(0 <= d.value <= 1 and 0 <= d.others <= 1 + 1e-9 for d in found)
+    again = differential(dict(reversed(models.items())))
+    assert {(d.rate, d.model): d.p_adjusted for d in again} == pytest.approx(
+        {(d.rate, d.model): d.p_adjusted for d in found}, abs=1e-6
+    )
 
 
 def test_bootstrap_and_test_are_the_same_every_time() -> None:
