@@ -51,8 +51,7 @@ class World:
 
     @property
     def shape(self) -> str:
-        docs = self.docs or self.labels
-        return "independent" if self.cluster == 1 else f"{docs // self.cluster} x {self.cluster}"
+        return "independent" if self.cluster == 1 else f"pages of {self.cluster}"
 
 
 def truths(rng: Rng, runs: int, docs: int, cluster: int, accuracies: tuple[float, ...]) -> Bools:
@@ -125,40 +124,41 @@ def audited(rng: Rng, runs: int, world: World, lenient: float) -> tuple[Bools, B
     return said, truth, drawn(rng, said, world.labels) if world.docs else np.ones((runs, docs))
 
 
-def flagged(said: Bools, truth: Bools, probability: np.ndarray, cluster: int) -> Bools:
-    """Whether the audit flags any rate of any model: (runs,).
+def flagged(
+    said: Bools, truth: Bools, probability: np.ndarray, cluster: int, *, first: bool = False
+) -> Bools:
+    """Whether the audit flags any rate of any model, or the specificity of the first: (runs,).
 
     It is `differential` as far as its first step, of many runs at once (tests/stats compares them).
     """
     models, docs = said.shape[1:]
     known = probability > 0
     weight = np.where(known, 1 / np.where(known, probability, 1.0), 0.0)[:, None]
-    p, errors = [], []
+    found, errors = [], []
     for right in RATES.values():
         kind = truth == right
         mean = (weight * kind).sum(axis=(1, 2)) / (known[:, None] & kind).sum(axis=(1, 2))
         scaled = weight / mean[:, None, None]
         starts = np.arange(0, docs, cluster)
         wrong = np.add.reduceat(scaled * (kind & (said != truth)), starts, axis=2)
-        p.append(p_values(wrong, np.add.reduceat(scaled * kind, starts, axis=2)).min(axis=1))
+        found.append(p_values(wrong, np.add.reduceat(scaled * kind, starts, axis=2)))
         errors.append(wrong.sum(axis=(1, 2)))
+    p = np.stack(found, axis=1)
     tests = models if models > 2 else 1
-    limit = ALPHA * shares(np.stack(errors, axis=1))
-    return (tests * np.stack(p, axis=1) <= limit).any(axis=1)
+    by_rate = tests * p.min(axis=2) <= ALPHA * shares(np.stack(errors, axis=1))
+    if first:
+        return by_rate[:, 1] & (p[:, 1].argmin(axis=1) == 0)
+    return by_rate.any(axis=1)
 
 
 def flag_rate(runs: int, world: World, lenient: float, seed: int = 0) -> float:
-    return float(
-        np.mean(
-            [
-                flagged(
-                    *audited(np.random.default_rng([SEED, seed, i]), BATCH, world, lenient),
-                    world.cluster,
-                )
-                for i in range(-(-runs // BATCH))
-            ]
-        )
-    )
+    """Share of runs in which a lenient judge is flagged for what it is, a fair one for anything."""
+    found: list[Bools] = []
+    for i in range(-(-runs // BATCH)):
+        rng = np.random.default_rng([SEED, seed, i])
+        seen = audited(rng, BATCH, world, lenient)
+        found.append(flagged(*seen, world.cluster, first=lenient > 0))
+    return float(np.mean(found))
 
 
 def labelled(
@@ -214,7 +214,14 @@ OTHER = [
     for world in (World(), World(errors="doc"), World(cluster=10, errors="page"))
     for accuracies in ((0.6, 0.4), (0.4, 0.6), (0.3, 0.3), (0.9, 0.3), (0.3, 0.5, 0.6, 0.8))
 ]
-NUMBERS = [World(labels, cluster) for cluster in (1, 10) for labels in (75, 100, 200, 250, 300)]
+NUMBERS = [
+    *(World(labels, cluster) for cluster in (1, 10) for labels in (75, 100, 200, 250, 300)),
+    *(World(labels, accuracies=(0.4, 0.6)) for labels in (200, 250, 300)),
+    *(World(labels, 10, (0.4, 0.6), errors="page") for labels in (300, 400)),
+    *(World(labels, accuracies=(0.3, 0.5, 0.6, 0.8)) for labels in (200, 300)),
+    World(200, 10, (0.5,) * 4),
+    *(World(200, 15, (0.5,) * models, docs=225) for models in (2, 4)),
+]
 
 
 def flags(title: str, worlds: list[World], runs: int, seed: int) -> None:

@@ -127,7 +127,8 @@ def test_a_fair_judge_is_not_flagged_for_other_accuracies_or_errors_in_clumps(wo
 @pytest.mark.parametrize("world", [World(), World(docs=225, cluster=15, accuracies=(0.5,) * 4)])
 def test_the_simulated_audit_is_the_one_that_boards_have(world: World) -> None:
     said, truth, probability = audited(np.random.default_rng(1), 40, world, 0.05)
-    ours: list[bool] = []
+    any_flag: list[bool] = []
+    first_flag: list[bool] = []
     for words, true, chance in zip(said, truth, probability, strict=True):
         known = np.flatnonzero(chance)
         models = {
@@ -137,9 +138,12 @@ def test_the_simulated_audit_is_the_one_that_boards_have(world: World) -> None:
             )
             for m in range(len(true))
         }  # fmt: skip
-        ours.append(any(d.flagged for d in differential(models)))
-    assert ours == flagged(said, truth, probability, world.cluster).tolist()
-    assert 0 < sum(ours) < len(ours)
+        flags = [(d.rate, d.model) for d in differential(models) if d.flagged]
+        any_flag.append(bool(flags))
+        first_flag.append(("specificity", "0") in flags)
+    assert any_flag == flagged(said, truth, probability, world.cluster).tolist()
+    assert first_flag == flagged(said, truth, probability, world.cluster, first=True).tolist()
+    assert 0 < sum(first_flag) < len(first_flag)
 
 
 def apart(errors: tuple[int, int], outputs: tuple[int, int]) -> dict[str, Judged]:
