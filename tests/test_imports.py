@@ -63,6 +63,7 @@ ONLY_IN = {
         "harness/engines/hf_batch.py",
         "harness/engines/hf_score.py",
         "harness/engines/weights.py",
+        "trainers/cpu.py",
         "trainers/trl_adapter.py",
         "trainers/trl_turns.py",
     },
