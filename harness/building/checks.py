@@ -12,7 +12,7 @@ A candidate is kept where all of these hold (reasons in the order of the checks)
     answer_in_question    the question does not give it away
     refers_to_page        the question can be understood without the page at hand: it has none of
                           the words of `REFERENCES` (this page, the table below, 上述, 本条, ...)
-    from_prompt           it is none of the prompt's own examples
+    from_prompt           it is none of the prompt's own examples, nor near one
     duplicate             no accepted question of any page has the same words
     near_duplicate        none shares `NEAR` of its pairs of neighbouring units (Dice)
 
@@ -125,14 +125,14 @@ def validate(
     """
     accepted: list[Question] = []
     rejects: list[Reject] = []
-    seen, shown = Seen(), {normalise(example) for example in examples}
+    seen, shown = Seen(), Seen(Question("", 0, "", example, "") for example in examples)
     for chunk in chunks:
         page = squeeze(chunk.text)
         for candidate in candidates.get(chunk.doc_id, ()):
             question, answer = _texts(candidate)
             reason = fault(question, answer, page)
             other = ""
-            if not reason and normalise(question) in shown:
+            if not reason and shown.repeated(question)[0]:
                 reason = "from_prompt"
             if not reason:
                 reason, other = seen.repeated(question)

@@ -73,6 +73,8 @@ def test_an_answer_as_long_as_the_page_is_refused():
 
 def test_a_question_of_the_prompt_is_not_taken_for_the_models_own():
     assert reasons(GOOD, examples=[GOOD["question"] + " "]) == ["from_prompt"]
+    assert reasons(GOOD, examples=["运输" + GOOD["question"]]) == ["from_prompt"]
+    assert reasons(GOOD, examples=["旅客拒绝行李安全检查时，车站可以怎样处理？"]) == []
 
 
 def test_repeats_are_rejected_across_pages_and_name_what_they_repeat():
