@@ -81,7 +81,8 @@ def summarise(records: RecordSet) -> Summary:
 def policy_name(records: RecordSet) -> str:
     """Policy with the settings that were given to it: rows that differ in them differ here."""
     given = records.info.get("policy_options") or {}
-    options = ", ".join(f"{key}={value}" for key, value in given.items())
+    shown = {k: str(v).lower() if isinstance(v, bool) else v for k, v in given.items()}
+    options = ", ".join(f"{key}={value}" for key, value in shown.items())
     return str(records.info.get("policy") or "") + (f" ({options})" if options else "")
 
 

@@ -178,10 +178,10 @@ def test_rows_of_one_model_are_told_apart_by_policy_and_its_settings():
     text = shown(
         records(9, policy="rag"),
         records(7, policy="rag", policy_options={"top_k": 3}),
-        records(5, policy="naive"),
+        records(5, policy="naive", policy_options={"tags": False}),
     )
     cells = [line.split("|")[2].strip() for line in task_lines(text) if line.startswith("| mine ")]
-    assert cells == ["rag", "rag (top_k=3)", "naive"]
+    assert cells == ["rag", "rag (top_k=3)", "naive (tags=false)"]
 
 
 def test_what_went_wrong_is_said_of_the_policy_with_which_it_did():
