@@ -37,7 +37,7 @@ from harness.engines.weights import resolve, safetensors_from_gguf
 from harness.errors import DataError, EngineError
 from harness.progress import Progress
 from harness.schema import Doc, Encoder, Engine, Model, Retriever, Rollout, Verdict
-from trainers.cpu import fitted
+from trainers.cpu import fitted, release
 from trainers.data import Example
 from trainers.log import Log
 from trainers.play import Player, hook_output
@@ -356,6 +356,9 @@ class _Steps(TrainerCallback):
         self._job.progress.sample()
         if self._stop is not None and state.global_step >= self._stop:
             control.should_save = control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        release()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if not logs or "loss" not in logs:

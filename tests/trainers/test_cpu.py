@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("trl", reason="trl is not installed: nox -s tests_train")
 torch = pytest.importorskip("torch")
-fitted = pytest.importorskip("trainers.cpu").fitted
+cpu = pytest.importorskip("trainers.cpu")
+fitted = cpu.fitted
 
 if torch.cuda.is_available():
     pytest.skip("a GPU is at hand, where nothing is changed", allow_module_level=True)
@@ -62,3 +66,21 @@ def test_precision_is_the_recipes_and_is_put_back_after_a_failure(dtype, inside)
         assert torch.get_float32_matmul_precision() == inside
         raise RuntimeError
     assert torch.get_float32_matmul_precision() == before
+
+
+def resident():
+    """MiB of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def test_freed_memory_is_kept_while_training_and_given_back_on_release():
+    with fitted("float32"):
+        before = resident()
+        held = [torch.ones(2**20) for _ in range(100)]  # 4 MiB each
+        pin = torch.ones(64)  # above them on the heap, so that its end cannot sink
+        del held
+        assert resident() - before > 300
+        cpu.release()
+        assert resident() - before < 100
+    del pin
