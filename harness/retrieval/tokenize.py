@@ -19,7 +19,7 @@ from harness.errors import UsageError, nearest
 from harness.retrieval.corpus import Corpus
 
 VERSION = 1
-"""Raised when a tokenizer cuts differently; part of every fingerprint."""
+"""Raised when a tokenizer cuts differently; an index on disk is then refused."""
 
 CJK_SHARE = 0.2
 AUTO = 10_000
@@ -32,7 +32,7 @@ _GAP = re.compile(rf"(?<=[{_CJK}])\s+(?=[{_CJK}])")
 _IS_CJK = re.compile(rf"[{_CJK}]")
 _LETTER = re.compile(r"[^\W\d_]")
 _ASCII = {i: chr(i).lower() if chr(i).isalnum() else " " for i in range(128)}
-"""What `_fold` and `_WORD` make of ASCII, five times as fast: a corpus has millions of passages."""
+"""What `_fold` and `_WORD` make of ASCII, faster: a corpus has millions of passages."""
 
 
 def _fold(text: str) -> str:
