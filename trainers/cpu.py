@@ -1,6 +1,6 @@
 """What makes training bearable on a CPU; on a GPU it does nothing.
 
-Without it a step of railway_demo_sft takes about twice as long on two cores.
+`benchmarks/train_steps.py` measures what it brings.
 """
 
 from __future__ import annotations
